@@ -1,0 +1,216 @@
+"""The catalogue: every operation is one declaration, registered here under an opcode.
+
+An `Elementwise` op is a ufunc with its partial derivatives, written once as NumPy expressions of the operands and
+the result. A `Structural` op is a NumPy function with one pullback per operand, written in terms of other functions.
+Nothing here knows about tapes: an operand that wants to be recorded says so by a method `__record__(op, operands,
+parameters)` on its type.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "FUNCTIONS",
+    "OPS",
+    "UFUNCS",
+    "Elementwise",
+    "Op",
+    "Structural",
+    "elementwise",
+    "handles",
+    "structural",
+]
+
+OPS: list[Op] = []
+"""Every op, at the index that is its opcode."""
+
+UFUNCS: dict[Any, Elementwise] = {}
+"""The op of a ufunc."""
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""What runs when a NumPy function (not a ufunc) is called on recorded values."""
+
+Partial = Callable[..., Any]
+
+
+class Op:
+    """What an operation computes and how it differentiates.
+
+    Parameters
+    ----------
+    name : str
+        The name people know it by, NumPy's where there is one.
+
+    Attributes
+    ----------
+    code : int
+        The opcode: its index in `OPS`. Code 0 is a leaf (an input or a constant).
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.code = len(OPS)
+        OPS.append(self)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def __call__(self, *operands: Any, **parameters: Any) -> Any:
+        """Apply the op, recording it if an operand asks for that."""
+        for operand in operands:
+            record = getattr(type(operand), "__record__", None)
+            if record is not None:
+                return record(self, operands, parameters)
+        return self.forward(*operands, **parameters)
+
+    forward: Callable[..., Any]
+
+
+class Elementwise(Op):
+    """A ufunc and its partial derivatives.
+
+    Parameters
+    ----------
+    ufunc : callable
+        The function of arrays, with broadcasting; it takes ``out=`` if it is a ufunc.
+    partials : sequence of callable or None
+        For each operand the partial derivative as an expression of the operands and `out`, the result:
+        ``lambda x, y, out: -out / y``. It runs on scalars inside compiled kernels, on arrays, and on recorded values,
+        so it may only use ``np.`` and ``special.`` functions and plain arithmetic. None: the slope is zero everywhere.
+    domain : sequence of (low, high), optional
+        An interval for each operand on which the op is smooth; the tests draw from it.
+    """
+
+    def __init__(
+        self,
+        ufunc: Callable[..., Any],
+        partials: Sequence[Partial | None],
+        *,
+        name: str | None = None,
+        domain: Sequence[tuple[float, float]] | None = None,
+    ) -> None:
+        super().__init__(name or ufunc.__name__)
+        self.forward = ufunc
+        self.is_ufunc = isinstance(ufunc, np.ufunc)
+        self.partials = tuple(partials)
+        self.nin = len(self.partials)
+        self.domain = tuple(domain) if domain is not None else ((-2.0, 2.0),) * self.nin
+        self.differentiable = any(p is not None for p in self.partials)
+
+    @cached_property
+    def reads(self) -> tuple[int, ...]:
+        """For each partial the values that it reads: bit k for operand k, bit 3 for the result."""
+        return tuple(0 if p is None else self._read_by(p) for p in self.partials)
+
+    def _read_by(self, partial: Partial) -> int:
+        code = partial.__code__
+        names = code.co_varnames[: code.co_argcount]
+        used = {i.argval for i in dis.get_instructions(code) if i.opname.startswith("LOAD_")}
+        bits = 0
+        for position, name in enumerate(names):
+            if name in used:
+                bits |= 8 if position == self.nin else 1 << position
+        return bits
+
+
+class Structural(Op):
+    """An op that moves or combines elements: sum, matmul, reshape, concatenate, cholesky, ...
+
+    Parameters
+    ----------
+    forward : callable
+        Computes the result from plain arrays: ``forward(*operands, **parameters)``.
+    pullbacks : sequence of callable or None, or callable
+        One ``pullback(g, out, *operands, **parameters)`` per operand, returning the gradient in the operand's shape (or
+        in a shape that broadcasts to it, or that it broadcasts to). A single callable serves an op with any number of
+        operands and gets the operand's position first. They run on arrays and on recorded values alike.
+    examples : callable
+        ``examples(rng)`` yields ``(operands, parameters)`` pairs for the tests.
+    native : str
+        The name of the sweep's own kernel for it, or ``""``: then the sweep calls the pullbacks.
+    outputs_differentiable : bool
+        False for integer and boolean results.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        forward: Callable[..., Any],
+        pullbacks: Sequence[Partial | None] | Partial,
+        *,
+        examples: Callable[[np.random.Generator], Any] | None = None,
+        native: str = "",
+    ) -> None:
+        super().__init__(name)
+        self.forward = forward
+        self.pullbacks = pullbacks
+        self.examples = examples
+        self.native = native
+        self.differentiable = bool(pullbacks)
+
+    def pullback(self, position: int) -> Partial | None:
+        """Give the pullback to the operand at `position`, or None where the slope is zero."""
+        if callable(self.pullbacks):
+            rule = self.pullbacks
+            return lambda *args, **parameters: rule(position, *args, **parameters)
+        return self.pullbacks[position] if position < len(self.pullbacks) else None
+
+
+def elementwise(
+    ufunc: Callable[..., Any],
+    *partials: Partial | None,
+    name: str | None = None,
+    domain: Sequence[tuple[float, float]] | None = None,
+) -> Elementwise:
+    """Declare an elementwise op and let it be reached through its ufunc.
+
+    Examples
+    --------
+    ::
+
+        divide = elementwise(np.divide, lambda x, y, out: 1 / y, lambda x, y, out: -out / y)
+    """
+    op = Elementwise(ufunc, partials, name=name, domain=domain)
+    UFUNCS[ufunc] = op
+    return op
+
+
+def structural(
+    forward: Callable[..., Any],
+    *pullbacks: Partial | None,
+    every: Partial | None = None,
+    name: str | None = None,
+    examples: Callable[[np.random.Generator], Any] | None = None,
+    native: str = "",
+) -> Structural:
+    """Declare a structural op. `every` is the one pullback of an op with any number of operands."""
+    return Structural(
+        name or forward.__name__, forward, every or pullbacks, examples=examples, native=native
+    )
+
+
+def handles(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let a Python function run in place of NumPy functions called on recorded values."""
+
+    def register(handler: Callable[..., Any]) -> Callable[..., Any]:
+        for function in functions:
+            FUNCTIONS[function] = handler
+        return handler
+
+    return register
+
+
+def parameters_of(function: Callable[..., Any]) -> list[str]:
+    """Name the parameters of a function."""
+    return list(inspect.signature(function).parameters)
+
+
+LEAF = Op("leaf")
+"""An input or a constant: an entry without operands."""

@@ -1,0 +1,208 @@
+"""One reverse sweep over a tape: preparing the machine, running it, and the entries that Python does itself."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ops.catalog import OPS, Elementwise, Structural
+from ops.reduce import scale
+from ops.shape import sum_to
+from tape import kernels
+from tape.errors import KernelError
+from tape.wengert import SCALARS
+from tape.layout import Layout
+from tape.sweep import (
+    ACTIVE, ACTIVITY, CELLS, COUNT, ENTRIES, HEADS, HEADS_SIZE, LIMIT, MATMUL32, MATMUL32_DATA, MATMUL64, MATMUL64_DATA,
+    MISSING, MISSING_SIZE, NEEDED, NUMBERS, OPERANDS, OPERANDS_SIZE, POOL, POOL_SIZE, ROWS, SCRATCH, STATE, TABLE, TOP,
+    WANTED, activate, adjoint_of, release, reset, sweep,
+)  # fmt: skip
+from tape.tensor import Tensor
+from tape.wengert import CELL, KERNEL, OPCODE, READY, Tape, aligned
+
+
+class _UfuncObject(ctypes.Structure):
+    """The head of NumPy's PyUFuncObject, which has kept its layout since NumPy 1.0 (numpy/ufuncobject.h)."""
+
+    _fields_ = [
+        ("refcount", ctypes.c_ssize_t),
+        ("type", ctypes.c_void_p),
+        ("nin", ctypes.c_int),
+        ("nout", ctypes.c_int),
+        ("nargs", ctypes.c_int),
+        ("identity", ctypes.c_int),
+        ("functions", ctypes.POINTER(ctypes.c_void_p)),
+        ("data", ctypes.POINTER(ctypes.c_void_p)),
+        ("ntypes", ctypes.c_int),
+        ("reserved", ctypes.c_int),
+        ("name", ctypes.c_char_p),
+    ]
+
+
+def ufunc_loop(ufunc: np.ufunc, types: str) -> tuple[int, int]:
+    """Give the address of a ufunc's inner loop for some types, and that of its data."""
+    head = _UfuncObject.from_address(id(ufunc))
+    if head.nargs != ufunc.nargs or head.ntypes != ufunc.ntypes or head.name.decode() != ufunc.__name__:
+        raise KernelError("this NumPy keeps its ufuncs in a form that is not known here; please report it")
+    position = ufunc.types.index(types)
+    return int(head.functions[position] or 0), int(head.data[position] or 0)
+
+
+_numbers = kernels.numbers.ctypes.data
+_matmul_loops = (*ufunc_loop(np.matmul, "dd->d"), *ufunc_loop(np.matmul, "ff->f"))
+
+
+class Adjoints:
+    """The adjoints of one reverse sweep.
+
+    Parameters
+    ----------
+    tape : Tape
+    wanted : sequence of Tensor
+        The inputs whose adjoints are asked for.
+    output : Tensor
+        Where the sweep begins.
+    """
+
+    def __init__(self, tape: Tape, wanted: list[Tensor], output: Tensor) -> None:
+        self.tape = tape
+        self.wanted = wanted
+        self.first = min((w._slot for w in wanted), default=0)
+        self.last = output._slot
+        space = tape.workspace
+        entries = space.entries
+        if len(space.cells) < len(entries):
+            space.cells = np.empty(len(entries))
+            space.active = np.empty(len(entries), np.int8)
+        self.active, self.cells, self.adjoints = space.active, space.cells, space.cells.view(np.int64)
+        self.missing = np.zeros(MISSING_SIZE, np.int32)
+        self.heads = np.zeros(max(1, len(space.classes)), np.int64)
+        self.state = state = np.zeros(STATE, np.int64)
+        state[COUNT], state[ENTRIES] = tape.count, entries.ctypes.data
+        state[CELLS], state[ACTIVITY] = space.cells.ctypes.data, space.active.ctypes.data
+        state[ROWS], state[TABLE] = len(space.table), space.table.ctypes.data
+        state[POOL_SIZE], state[POOL] = len(space.pool), space.pool.ctypes.data
+        state[OPERANDS_SIZE], state[OPERANDS] = len(space.operands), space.operands.ctypes.data
+        state[NUMBERS] = _numbers
+        state[HEADS_SIZE], state[HEADS] = len(self.heads), self.heads.ctypes.data
+        state[MISSING] = self.missing.ctypes.data
+        state[SCRATCH] = space.scratch[1]
+        state[MATMUL64], state[MATMUL64_DATA], state[MATMUL32], state[MATMUL32_DATA] = _matmul_loops
+        self.machine = state.ctypes.data
+
+    def run(self, seed: Any) -> None:
+        """Sweep from the output, whose adjoint is `seed`, down to the first wanted slot."""
+        m, last = self.machine, self.last
+        reset(m, self.first, last)
+        for w in self.wanted:
+            self.active[w._slot] = WANTED
+        while missing := activate(m, self.first, last):
+            self._compile(self.missing[:missing].tolist())
+            for e in np.flatnonzero(self.active[self.first : last + 1] == ACTIVE):
+                self.active[self.first + e] = 0
+        if self.active[last] == 0:
+            return
+        self._reserve(int(self.state[NEEDED]))
+        self._deliver(last, seed)
+        e = sweep(m, last, self.first)
+        while e >= 0:
+            self._host(e)
+            e = sweep(m, e - 1, self.first)
+
+    def _compile(self, rows: list[int]) -> None:
+        space = self.tape.workspace
+        for row in rows:
+            if row < SCALARS:
+                kernels.prepare_numbers(row)
+                continue
+            row -= SCALARS
+            op = OPS[space.table[row, OPCODE]]
+            assert isinstance(op, Elementwise)
+            out = space.details[row][2]
+            for position in range(op.nin):
+                if op.partials[position] is not None:
+                    space.table[row, KERNEL + position] = kernels.array_kernel(op, position, out.code)
+            space.table[row, READY] = 1
+
+    def _reserve(self, nbytes: int) -> None:
+        """Have room for every adjoint; pages that are never touched cost nothing."""
+        space, state = self.tape.workspace, self.state
+        if len(space.adjoints[0]) < nbytes + 64:
+            space.adjoints = aligned(max(nbytes + 64, 1 << 16))
+        state[TOP] = space.adjoints[1]
+        state[LIMIT] = space.adjoints[1] + len(space.adjoints[0])
+
+    # ------------------------------------------------------------ Python's part
+    def view(self, slot: int, layout: Layout) -> np.ndarray[Any, Any] | None:
+        """Give the adjoint of a slot as an array that refers to the sweep's memory; None while there is none."""
+        if layout.cell:
+            return self.cells[slot : slot + 1].reshape(())
+        address = int(self.adjoints[slot])
+        if address == 0:
+            return None
+        memory, base = self.tape.workspace.adjoints
+        return np.ndarray(layout.shape, layout.dtype, memory, address - base)
+
+    def _layout(self, slot: int) -> Layout | None:
+        row = int(self.tape.workspace.entries[slot, 0])
+        return None if row < SCALARS else self.tape.workspace.details[row - SCALARS][2]
+
+    def _deliver(self, slot: int, contribution: Any) -> None:
+        """Add to the adjoint of a slot."""
+        m = self.machine
+        row = int(self.tape.workspace.entries[slot, 0])
+        if row < SCALARS or self.tape.workspace.table[row - SCALARS, CELL]:
+            self.cells[slot] += np.sum(contribution)
+            return
+        layout = self.tape.workspace.details[row - SCALARS][2]
+        contribution = np.asarray(contribution)
+        if contribution.ndim > layout.ndim or contribution.size > layout.size:
+            contribution = sum_to(contribution, layout.shape)
+        _, new = adjoint_of(m, slot)
+        target = self.view(slot, layout)
+        if new:
+            target[...] = contribution
+        else:
+            target += contribution
+
+    def _host(self, e: int) -> None:
+        """Carry out the pullbacks of an entry that has no native kernel."""
+        m = self.machine
+        (op, _, layout, parameters), out, values = self.tape.saved[e]
+        g = self.view(e, layout)
+        g.flags.writeable = False
+        start = int(self.tape.workspace.entries[e, 1])
+        slots = self.tape.workspace.operands[start + 1 : start + 1 + self.tape.workspace.operands[start]].tolist()
+        with np.errstate(all="ignore"):
+            for position, slot in enumerate(slots):
+                if self.active[slot] == 0:
+                    continue
+                contribution = _pull(op, position, g, out, values, parameters)
+                if contribution is not None:
+                    self._deliver(slot, contribution)
+        if not layout.cell:
+            release(m, e, int(self.tape.workspace.entries[e, 0]) - SCALARS)
+
+    def gradient(self, t: Tensor) -> Any:
+        """Give a copy of the adjoint of a wanted slot: zeros where the output does not depend on it."""
+        layout = t._layout
+        view = self.view(t._slot, layout) if self.active[self.last] else None
+        if view is None:
+            return np.zeros(layout.shape, layout.dtype)
+        return view.copy()
+
+
+def _pull(op: Any, position: int, g: Any, out: Any, values: tuple[Any, ...], parameters: Any) -> Any:
+    if isinstance(op, Elementwise):
+        partial = op.partials[position]
+        if partial is None:
+            return None
+        product = scale(g, partial(*values, out))
+        return sum_to(product, np.shape(values[position]))
+    assert isinstance(op, Structural)
+    pullback = op.pullback(position)
+    return None if pullback is None else pullback(g, out, *values, **parameters)
+
+

@@ -1,0 +1,159 @@
+"""Compiling with numba: the cache, what is said while it works, and raw memory seen as arrays."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.extending import intrinsic
+
+log = logging.getLogger("tape.compile")
+
+OPTIONS: dict[str, Any] = {"error_model": "numpy"}
+
+_cacheable: bool | None = None
+
+
+def _can_cache() -> bool:
+    """Tell whether numba finds a directory to cache compiled code in; warn once if not."""
+    global _cacheable
+    if _cacheable is None:
+        try:
+            numba.njit(cache=True)(_probe)
+            _cacheable = True
+        except RuntimeError:
+            _cacheable = False
+            warnings.warn(
+                "no directory for compiled code is writable, so every new process compiles again (several seconds). "
+                "Set the environment variable NUMBA_CACHE_DIR to a directory that is",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+    return _cacheable
+
+
+def _probe() -> int:
+    return 0
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate a function to be compiled, released from the interpreter lock, and cached on disk if that can be."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        return numba.njit(nogil=True, cache=_can_cache(), **OPTIONS, **options)(function)
+
+    return decorate
+
+
+def kernel(signature: Any, function: Callable[..., Any]) -> int:
+    """Compile a function for native callers and give its address; it stays alive with the process."""
+    made = numba.cfunc(signature, cache=_can_cache(), **OPTIONS)(function)
+    _alive.append(made)
+    return int(made.address)
+
+
+_alive: list[Any] = []
+
+
+def boundscheck() -> bool:
+    """Tell whether compiled code checks its indices (the environment variable NUMBA_BOUNDSCHECK)."""
+    return os.environ.get("NUMBA_BOUNDSCHECK", "0") not in ("", "0")
+
+
+def _pointer(kind: Any) -> Any:
+    @intrinsic
+    def cast(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            element = context.get_data_type(kind)
+            return builder.inttoptr(arguments[0], element.as_pointer())
+
+        return types.CPointer(kind)(types.int64), generate
+
+    return cast
+
+
+float64_pointer = _pointer(types.float64)
+float32_pointer = _pointer(types.float32)
+int64_pointer = _pointer(types.int64)
+int32_pointer = _pointer(types.int32)
+int8_pointer = _pointer(types.int8)
+
+
+@numba.njit(inline="always")
+def float64s(address: int, count: int) -> Any:
+    """See memory as an array of float64."""
+    return carray(float64_pointer(address), (count,))
+
+
+@numba.njit(inline="always")
+def float32s(address: int, count: int) -> Any:
+    """See memory as an array of float32."""
+    return carray(float32_pointer(address), (count,))
+
+
+@numba.njit(inline="always")
+def int64s(address: int, count: int) -> Any:
+    """See memory as an array of int64."""
+    return carray(int64_pointer(address), (count,))
+
+
+@numba.njit(inline="always")
+def int32s(address: int, count: int) -> Any:
+    """See memory as an array of int32."""
+    return carray(int32_pointer(address), (count,))
+
+
+@numba.njit(inline="always")
+def bytes_of(address: int, count: int) -> Any:
+    """See memory as an array of bytes."""
+    return carray(int8_pointer(address), (count,))
+
+
+@intrinsic
+def call_number_kernel(typing_context: Any, address: Any, x: Any, y: Any, out: Any) -> Any:  # noqa: ARG001
+    """Call the partial derivative at `address` on numbers."""
+    signature = types.float64(types.int64, types.float64, types.float64, types.float64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        double = ir.DoubleType()
+        function = ir.FunctionType(double, [double] * 3)
+        return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
+
+    return signature, generate
+
+
+def _caller(count: int) -> Any:
+    """Make an intrinsic that calls a native function of `count` integers, without result."""
+
+    @intrinsic
+    def call(typing_context: Any, address: Any, *integers: Any) -> Any:  # noqa: ARG001
+        signature = types.void(types.int64, types.StarArgTuple([types.int64] * count))
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            word = ir.IntType(64)
+            function = ir.FunctionType(ir.VoidType(), [word] * count)
+            values = [builder.extract_value(arguments[1], i) for i in range(count)]
+            builder.call(builder.inttoptr(arguments[0], function.as_pointer()), values)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return call
+
+
+call_array_kernel = _caller(11)
+"""Call an array kernel: count; addresses of result, adjoint, operands and value; strides of the operands."""
+
+call_ufunc_loop = _caller(4)
+
+
+def as_int(array: np.ndarray[Any, Any]) -> int:
+    """Give the address of an array's first element."""
+    return int(array.ctypes.data)

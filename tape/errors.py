@@ -1,0 +1,35 @@
+"""The errors: one family, each also the builtin that people expect."""
+
+from __future__ import annotations
+
+
+class TapeError(Exception):
+    """Base of every error that this library raises on purpose."""
+
+
+class DetachedError(TapeError, TypeError):
+    """A recorded value would have left the tape, and its gradient with it (`float(t)`, `np.asarray(t)`, ...)."""
+
+
+class UnsupportedError(TapeError, TypeError, NotImplementedError):
+    """A function or dtype that has no derivative rule here."""
+
+
+class ScalarOutputError(TapeError, TypeError, ValueError):
+    """A gradient was asked of an output that is not one number."""
+
+
+class InputError(TapeError, TypeError):
+    """An argument that cannot be differentiated: an integer array, a string, a missing argument."""
+
+
+class StaleTensorError(TapeError, RuntimeError):
+    """A recorded value was used after its tape was finished, or in a thread that does not own the tape."""
+
+
+class GradientCheckError(TapeError, AssertionError):
+    """`check_grads` found a gradient that disagrees with finite differences."""
+
+
+class KernelError(TapeError, RuntimeError):
+    """A compiled kernel went wrong: always a bug of this library, never of the caller."""

@@ -1,0 +1,270 @@
+"""Reading and writing elements: `x[i]`, `x[i] = v`, `x += v`, and views that stay in step with what they view.
+
+A slot is written once. A write appends an entry whose value is the changed array and moves the handle to it, so what
+used the old value keeps it. Views of the handle, and the handle that it is a view of, follow.
+
+Writes to single elements or rows are gathered: the handle becomes a `Filling`, and the writes become one entry when
+somebody reads it as a whole. So filling an array element by element takes linear time.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ops.catalog import FUNCTIONS
+from ops.index import assign_op, index_of, index_op, spec_of
+from tape import instruction, record
+from tape.layout import layout_of
+from tape.tensor import Tensor
+
+ViewRule = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Any]]
+"""How to take a view again from its base, and how to write the view's new value into the base."""
+
+
+# ---------------------------------------------------------------- reading
+def get(x: Tensor, index: Any) -> Any:
+    """Read elements (``x[index]``)."""
+    if type(x) is Filling:
+        found = x._read_pending(index)
+        if found is not None:
+            return found
+    spec, arrays = spec_of(index)
+    result = index_op(x, *arrays, spec=spec)
+    if not arrays and result._layout.shape:
+        watch(x, result, (lambda base: base[index], lambda base, new: assign(base, index, new)))
+    return result
+
+
+def watch(base: Tensor, view: Tensor, rule: ViewRule) -> Tensor:
+    """Note that a handle is a view, so that writes through either reach the other."""
+    if view is base:
+        return view
+    view._base = (base, rule)
+    views = getattr(base, "_views", None)
+    if views is None:
+        views = base._views = []
+    elif len(views) >= 32 and len(views) & (len(views) - 1) == 0:
+        views[:] = [v for v in views if v() is not None]
+    views.append(weakref.ref(view))
+    return view
+
+
+# ---------------------------------------------------------------- writing
+def assign(x: Tensor, index: Any, value: Any) -> None:
+    """Write elements (``x[index] = value``)."""
+    if not x._layout.shape and type(x) is Tensor and index not in ((), Ellipsis):
+        raise TypeError("a number does not support item assignment")
+    if _gather_write(x, index, value):
+        return
+    spec, arrays = spec_of(index)
+    if not isinstance(value, Tensor):
+        value = np.asarray(value) if not isinstance(value, list | tuple) else FUNCTIONS["array"](value)
+    move_to(x, assign_op(x, _cast(value, x), *arrays, spec=spec))
+
+
+def _cast(value: Any, x: Tensor) -> Any:
+    """Convert what is written to the dtype of the array, as NumPy does on assignment."""
+    return value if value.dtype == x._layout.dtype else value.astype(x._layout.dtype)
+
+
+def write(x: Tensor, value: Any) -> Tensor:
+    """Replace all elements (``out=``, ``x += v``); give the handle back."""
+    if np.shape(value) != x._layout.shape:
+        value = np.broadcast_to(value, x._layout.shape)
+    if not isinstance(value, Tensor):
+        value = record.constant(x._tape, np.asarray(value))
+    if not np.can_cast(value.dtype, x._layout.dtype, "same_kind"):
+        raise TypeError(f"Cannot cast output from {value.dtype} to {x._layout.dtype} with casting rule 'same_kind'")
+    move_to(x, _cast(value, x))
+    return x
+
+
+def move_to(x: Tensor, new: Tensor) -> None:
+    """Let a handle stand for a new slot, and with it its base and its views."""
+    _set(x, new)
+    base = getattr(x, "_base", None)
+    if base is not None:
+        owner, (_, write_back) = base
+        write_back(owner, new)
+        _set(x, new)
+    for reference in getattr(x, "_views", None) or ():
+        view = reference()
+        if view is not None and view._base is not None and view._base[0] is x:
+            view.__class__ = Stale
+
+
+def _set(x: Tensor, new: Tensor) -> None:
+    slot, value, layout = new._slot, new._value, new._layout
+    x.__class__ = Tensor
+    x._slot, x._value, x._layout = slot, value, layout
+
+
+def augmented(name: str) -> Callable[[Tensor, Any], Any]:
+    """Make the method of an augmented assignment: in place for arrays, a new value for numbers."""
+
+    def method(x: Tensor, y: Any) -> Any:
+        result = getattr(Tensor, f"__{name}__")(x, y)
+        if result is NotImplemented or not x._layout.shape:
+            return result
+        if np.shape(result) != x._layout.shape:
+            raise ValueError(
+                f"non-broadcastable output operand with shape {x.shape} doesn't match the broadcast shape "
+                f"{np.shape(result)}"
+            )
+        return write(x, result)
+
+    method.__name__ = f"__i{name}__"
+    return method
+
+
+class Stale(Tensor):
+    """A view whose base has been written to: it is taken again when it is next read."""
+
+    __slots__ = ()
+
+    def _refresh(self) -> None:
+        owner, (take, _) = self._base
+        self.__class__ = Tensor
+        _set(self, take(owner))
+
+    @property
+    def _slot(self) -> int:  # type: ignore[override]
+        self._refresh()
+        return self._slot
+
+    @property
+    def _value(self) -> Any:  # type: ignore[override]
+        self._refresh()
+        return self._value
+
+
+# ---------------------------------------------------------------- gathered writes
+class Filling(Tensor):
+    """An array with writes to single elements or rows that have not become an entry yet.
+
+    ``_pending`` is ``(depth, {leading indices: Tensor})``: every write so far was to ``x[i1, ..., i_depth]``.
+    """
+
+    __slots__ = ()
+
+    def _read_pending(self, index: Any) -> Any:
+        key = _key(self, index)
+        depth, writes = self._pending
+        if key is None or len(key) != depth:
+            return None
+        if key in writes:
+            return writes[key]
+        old = object.__new__(Tensor)
+        old._tape, old._layout = self._tape, self._layout
+        old._slot, old._value = _slot_of(self), _value_of(self)
+        return old[index]
+
+    def _flush(self) -> None:
+        depth, writes = self._pending
+        slot, value = _slot_of(self), _value_of(self)
+        self.__class__ = Tensor
+        self._slot, self._value = slot, value
+        self._pending = None
+        move_to(self, _fill(self, depth, writes))
+
+    @property
+    def _slot(self) -> int:  # type: ignore[override]
+        self._flush()
+        return self._slot
+
+    @property
+    def _value(self) -> Any:  # type: ignore[override]
+        self._flush()
+        return self._value
+
+
+_slot_of = Tensor.__dict__["_slot"].__get__
+_value_of = Tensor.__dict__["_value"].__get__
+
+
+def _key(x: Tensor, index: Any) -> tuple[int, ...] | None:
+    """Give the leading indices, all from 0 on, of an index that consists of integers only."""
+    items = index if type(index) is tuple else (index,)
+    shape = x._layout.shape
+    if len(items) > len(shape) or not items:
+        return None
+    key = []
+    for item, length in zip(items, shape, strict=False):
+        if type(item) is not int and not isinstance(item, np.integer):
+            return None
+        i = int(item)
+        if not -length <= i < length:
+            return None
+        key.append(i + length if i < 0 else i)
+    return tuple(key)
+
+
+def _gather_write(x: Tensor, index: Any, value: Any) -> bool:
+    """Put a write off if it is to one element or row; tell whether that was so."""
+    key = _key(x, index)
+    if key is None:
+        return False
+    if type(x) is Stale:
+        x._refresh()
+    if getattr(x, "_base", None) is not None or _live_views(x):
+        return False
+    block = x._layout.shape[len(key) :]
+    if not isinstance(value, Tensor):
+        if np.ndim(value) > len(block):
+            return False
+        value = record.constant(x._tape, value)
+    elif value._tape is not x._tape:
+        record.tape_of((x, value))
+    if x._layout.dtype.kind != "f":
+        return False
+    if value._layout.shape != block or value._layout.dtype != x._layout.dtype or not value._layout.contiguous:
+        if value._layout.dtype != x._layout.dtype:
+            value = value.astype(x._layout.dtype)
+        if value._layout.shape != block:
+            value = np.broadcast_to(value, block)
+        if not value._layout.contiguous:
+            value = +value
+    if type(x) is Filling:
+        depth, writes = x._pending
+        if depth != len(key):
+            x._flush()
+    if type(x) is not Filling:
+        x._pending = (len(key), {})
+        x.__class__ = Filling
+    # A handle of its own: the caller's may move on.
+    x._pending[1][key] = record.handle(x._tape, value._slot, value._value, value._layout)
+    return True
+
+
+def _live_views(x: Tensor) -> bool:
+    views = getattr(x, "_views", None)
+    return bool(views) and any(v() is not None for v in views)
+
+
+def _fill(x: Tensor, depth: int, writes: dict[tuple[int, ...], Tensor]) -> Tensor:
+    """Append the entry that carries out gathered writes."""
+    tape, layout = x._tape, x._layout
+    out = layout_of(layout.shape, layout.dtype)
+    value, address = tape.allocate(out)
+    value[...] = x._value
+    block_shape = layout.shape[depth:]
+    block = int(np.prod(block_shape))
+    units = np.cumprod((1, *layout.shape[:0:-1]))[::-1][:depth]
+    operands = [len(writes) + 1, x._slot, 0]
+    for key, written in writes.items():
+        value[key] = written._value
+        operands += [written._slot, int(np.dot(key, units))]
+    key_ = ("fill", layout, depth)
+    found = tape.instructions.get(key_)
+    if found is None:
+        row = instruction.fill(tape.workspace, (assign_op, (layout,), out, {"depth": depth}), out, block)
+        found = tape.instructions[key_] = row, out
+    start = tape.workspace.add_operands(operands)
+    return record.handle(tape, tape.append_array(found[0], start, -1, -1, address), value, out)
+
+
+__all__ = ["Filling", "Stale", "assign", "augmented", "get", "index_of", "move_to", "watch", "write"]

@@ -1,0 +1,241 @@
+"""Structural ops that the sweep does itself: how each appends its entry.
+
+A view of a value is an entry that refers to the same memory; its pullback is a move (see `tape.instruction.move`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ops.catalog import Structural
+from tape import instruction
+from tape.layout import FLOAT, FLOAT32, FLOAT64, Layout, contiguous_strides, layout_of
+from tape.record import constant, handle, place, tape_of
+from tape.tensor import Tensor
+
+
+def _units(shape: tuple[int, ...]) -> list[int]:
+    """Give the strides of a C-contiguous array in elements."""
+    return list(contiguous_strides(shape, 1))
+
+
+def _view(
+    x: Tensor, op: Structural, key: Any, value: Any, offset: tuple[int, int], target: Callable[[], list[int]],
+    parameters: Any, *, bijective: bool, address: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Append a view of x. `offset`: of its first element in the value (bytes) and in the adjoint (elements).
+
+    `address` is given where the value is a copy.
+    """
+    tape = x._tape
+    layout = layout_of(value.shape, value.dtype, value.strides)
+    whole = (op, x._layout, layout, key)
+    found = tape.instructions.get(whole)
+    if found is None:
+        if instruction.floating(layout):
+            row = instruction.move(
+                tape.workspace, (op, (x._layout,), layout, parameters), x._layout, layout, layout.shape,
+                target(), _units(layout.shape), bijective=bijective,
+            )  # fmt: skip
+        else:
+            row = instruction.host(tape.workspace, op, (x._layout,), layout, parameters)
+            tape.workspace.table[row - instruction.SCALARS, instruction.ARITY] = 1
+        found = tape.instructions[whole] = row, layout
+    row = found[0]
+    if layout.cell:
+        number = float(value)
+        return handle(tape, tape.append_number(row, x._slot, -1, number), number, FLOAT)
+    if address is None:
+        address = tape.address(x._slot) + offset[0]
+    return handle(tape, tape.append_array(row, x._slot, -1, offset[1], address), value, layout)
+
+
+def reshape(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+    """Append a reshaped view, or a reshaped copy where NumPy would make one."""
+    (x,) = operands
+    shape = parameters["shape"]
+    if x._layout.cell:
+        return None
+    value = x._value.reshape(shape)
+    if not np.may_share_memory(value, x._value):
+        value, address = x._tape.allocate(layout_of(value.shape, value.dtype))
+        value[...] = x._value.reshape(shape)
+        return _view(x, op, (), value, (0, 0), lambda: _units(shape), parameters, bijective=True, address=address)
+    return _view(x, op, (), value, (0, 0), lambda: _units(shape), parameters, bijective=True)
+
+
+def transpose(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+    """Append a transposed view."""
+    (x,) = operands
+    axes = parameters["axes"]
+    if x._layout.cell:
+        return None
+    units = _units(x._layout.shape)
+    value = x._value.transpose(axes)
+    return _view(x, op, axes, value, (0, 0), lambda: [units[a] for a in axes], parameters, bijective=True)
+
+
+def broadcast(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+    """Append a view with repeated elements."""
+    (x,) = operands
+    if x._layout.cell or not x._layout.shape:
+        return None
+    shape = parameters["shape"]
+    value = np.broadcast_to(x._value, shape)
+    target = instruction.broadcast_strides(x._layout, shape, unit=1)
+    return _view(x, op, (), value, (0, 0), lambda: target, parameters, bijective=False)
+
+
+def _basic(layout: Layout, spec: tuple[Any, ...]) -> tuple[int, int, list[int]] | None:
+    """Give offset in the value (bytes), offset in the adjoint and strides in the adjoint of a basic index.
+
+    None where the index is not valid: NumPy then says so itself.
+    """
+    real = len(spec) - spec.count(None) - spec.count(Ellipsis)
+    if real > layout.ndim:
+        return None
+    items = list(spec)
+    full = ("slice", None, None, None)
+    missing = [full] * (layout.ndim - real)
+    at = items.index(Ellipsis) if Ellipsis in items else len(items)
+    items[at : at + 1] = missing
+    units = _units(layout.shape)
+    value_offset = adjoint_offset = axis = 0
+    strides: list[int] = []
+    for item in items:
+        if item is None:
+            strides.append(0)
+            continue
+        length = layout.shape[axis]
+        if isinstance(item, int):
+            first, step = item + length if item < 0 else item, 0
+        else:
+            first, _, step = slice(*item[1:]).indices(length)
+            strides.append(units[axis] * step)
+            first = min(first, length - 1) if first >= 0 else 0
+        value_offset += first * layout.strides[axis]
+        adjoint_offset += first * units[axis]
+        axis += 1
+    return value_offset, adjoint_offset, strides
+
+
+def index(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+    """Append a basic index as a view, one element as a number, rows by an integer array as a gather."""
+    x = operands[0]
+    if not isinstance(x, Tensor) or x._layout.cell:
+        return None
+    spec = parameters["spec"]
+    if len(operands) > 1:
+        return _rows(op, operands, parameters)
+    value = x._value[tuple(slice(*i[1:]) if isinstance(i, tuple) else i for i in spec)]
+    where = _basic(x._layout, spec)
+    assert where is not None
+    if x._layout.code == FLOAT64 and np.ndim(value) == 0:
+        tape = x._tape
+        found = tape.instructions.get((op, x._layout))
+        if found is None:
+            detail = (op, (x._layout,), FLOAT, None)
+            found = tape.instructions[op, x._layout] = (
+                instruction.element(tape.workspace, detail, x._layout, FLOAT),
+                FLOAT,
+            )
+        number = float(value)
+        slot = tape.append_element(found[0], x._slot, where[1], number)
+        return handle(tape, slot, number, FLOAT)
+    if not isinstance(value, np.ndarray):  # one element of another dtype: a 0-d view
+        value = np.ndarray((), x._layout.dtype, x._value, where[0]) if x._layout.contiguous else None
+        if value is None:
+            return None
+    value_offset, adjoint_offset, strides = where
+    bijective = value.size == x._layout.size
+    return _view(
+        x, op, tuple(strides), value, (value_offset, adjoint_offset), lambda: strides, parameters, bijective=bijective
+    )
+
+
+def _rows(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+    x, chosen = operands[0], operands[-1]
+    if parameters["spec"] != ("array",) or not x._layout.shape or not instruction.floating(x._layout):
+        return None
+    if chosen.dtype.kind not in "iu" or chosen.ndim == 0:
+        return None
+    tape = tape_of(operands)
+    if not isinstance(chosen, Tensor):
+        chosen = constant(tape, chosen)
+    if not chosen._layout.contiguous:
+        return None
+    result = np.asarray(x._value[chosen._value])
+    out = layout_of(result.shape, result.dtype)
+    key = (op, x._layout, chosen._layout)
+    found = tape.instructions.get(key)
+    if found is None:
+        rows = x._layout.shape[0]
+        width = x._layout.size // rows if rows else 0
+        detail = (op, (x._layout, chosen._layout), out, parameters)
+        row = instruction.gather(tape.workspace, detail, out, rows, width, chosen._layout.size)
+        found = tape.instructions[key] = row, out
+    return place(tape, found[0], (x, chosen), result, out)
+
+
+def _reduction(scaled: bool) -> Callable[..., Tensor | None]:
+    def reduce(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+        (x,) = operands
+        layout = x._layout
+        if layout.cell or not instruction.floating(layout):
+            return None
+        axis, keepdims = parameters["axis"], parameters["keepdims"]
+        tape = x._tape
+        key = (op, layout, axis, keepdims)
+        found = tape.instructions.get(key)
+        result = op.forward(x._value, axis=axis, keepdims=keepdims)
+        if found is None:
+            out = layout_of(np.shape(result), np.asarray(result).dtype)
+            reduced = tuple(1 if d in axis else n for d, n in enumerate(layout.shape))
+            adjoint = [0 if d in axis else s for d, s in enumerate(_units(reduced))]
+            count = layout.size // max(1, int(np.prod(reduced)))
+            row = instruction.move(
+                tape.workspace, (op, (layout,), out, parameters), layout, out, layout.shape, _units(layout.shape),
+                adjoint, bijective=True, scale=1.0 / count if scaled and count else 1.0,
+            )  # fmt: skip
+            found = tape.instructions[key] = row, out
+        return place(tape, found[0], (x,), result if found[1].cell else np.asarray(result), found[1])
+
+    return reduce
+
+
+def matmul(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+    """Append the product of two matrices, or of a matrix and a vector; stacks of matrices go to the host."""
+    tape = tape_of(operands)
+    a, b = (x if isinstance(x, Tensor) else constant(tape, x) for x in operands)
+    la, lb = a._layout, b._layout
+    if not (1 <= la.ndim <= 2 and 1 <= lb.ndim <= 2 and la.code == lb.code and la.code in (FLOAT32, FLOAT64)):
+        return None
+    found = tape.instructions.get((op, la, lb))
+    if found is None:
+        if 0 in la.shape or 0 in lb.shape:
+            return None
+        result = np.matmul(a._value, b._value)
+        out = layout_of(np.shape(result), la.dtype)
+        row = instruction.matmul(tape.workspace, (op, (la, lb), out, None), la, lb, out)
+        found = tape.instructions[op, la, lb] = row, out
+    row, out = found
+    if out.cell:
+        return place(tape, row, (a, b), np.matmul(a._value, b._value), out)
+    result, address = tape.allocate(out)
+    np.matmul(a._value, b._value, out=result)
+    return handle(tape, tape.append_array(row, a._slot, b._slot, -1, address), result, out)
+
+
+NATIVES: dict[str, Callable[..., Tensor | None]] = {
+    "reshape": reshape,
+    "transpose": transpose,
+    "broadcast": broadcast,
+    "index": index,
+    "sum": _reduction(False),
+    "mean": _reduction(True),
+    "matmul": matmul,
+}
+"""What appends the entry of an op that the sweep does itself; it gives None for a case that the host must do."""

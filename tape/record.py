@@ -1,0 +1,301 @@
+"""The only door by which entries are appended to a tape."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ops.catalog import LEAF, OPS, Elementwise, Op, Structural
+from tape import instruction, kernels
+from tape.errors import UnsupportedError
+from tape.layout import CODES, FLOAT, PYTHON_FLOAT, Layout, layout_of
+from tape.tensor import Tensor
+from tape.wengert import SMALL, Tape, lock
+
+float64 = np.dtype(np.float64)
+_new = object.__new__
+
+
+def handle(tape: Tape, slot: int, value: Any, layout: Layout) -> Tensor:
+    """Make the handle of a slot."""
+    t = _new(Tensor)
+    t._tape = tape
+    t._slot = slot
+    t._value = value
+    t._layout = layout
+    return t
+
+
+# ---------------------------------------------------------------- leaves
+def leaf_number(tape: Tape, value: float, layout: Layout = FLOAT) -> Tensor:
+    """Append a float64 number as a leaf."""
+    slot = tape.count
+    return handle(tape, tape.append_number(LEAF.code, slot, slot, value), value, layout)
+
+
+def leaf_array(tape: Tape, array: np.ndarray[Any, Any], *, copy: bool = True) -> Tensor:
+    """Append an array as a leaf: a copy, or the array itself where it will not change."""
+    if array.ndim == 0 and array.dtype == float64:
+        return leaf_number(tape, float(array))
+    if copy:
+        layout = layout_of(array.shape, array.dtype)
+        value, address = tape.allocate(layout)
+        value[...] = array
+    else:
+        value, layout = array, layout_of(array.shape, array.dtype, array.strides)
+        address = array.ctypes.data
+        tape.keep.append(array)
+    row = instruction.leaf(tape.workspace, layout)
+    return handle(tape, tape.append_array(row, -1, -1, -1, address), value, layout)
+
+
+def number_slot(tape: Tape, value: float) -> int:
+    """Give the slot of a constant number, met before or not."""
+    # 0.0 and -0.0 are equal keys but different numbers.
+    key: Any = value if value else repr(value)
+    slot = tape.constants.get(key)
+    if slot is None:
+        slot = leaf_number(tape, value)._slot
+        tape.constants[key] = slot
+    return slot
+
+
+def constant(tape: Tape, x: Any) -> Tensor:
+    """Bring a plain value onto the tape.
+
+    An array is copied, since it may change before the sweep; a large one is made read-only until then instead.
+    """
+    kind = type(x)
+    if kind is float or kind is int or kind is bool:
+        if kind is bool:
+            return leaf_array(tape, np.asarray(x))
+        value = float(x)
+        return handle(tape, number_slot(tape, value), value, PYTHON_FLOAT)
+    if kind is np.float64:
+        value = float(x)
+        return handle(tape, number_slot(tape, value), value, FLOAT)
+    array = np.asarray(x)
+    code = CODES.get(array.dtype)
+    if code is None:
+        array = _supported(array)
+    elif array.dtype.kind == "c":
+        raise UnsupportedError(
+            "complex arrays are not supported yet: write the real and imaginary parts as two real arrays"
+        )
+    if array.nbytes > SMALL and array is x:
+        lock(tape, array)
+        return leaf_array(tape, array, copy=False)
+    return leaf_array(tape, array)
+
+
+def _supported(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Convert an array to a dtype that tapes hold."""
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    if array.dtype == np.float16 or array.dtype.kind == "f":
+        return array.astype(np.float32 if array.dtype.itemsize < 4 else np.float64)
+    raise UnsupportedError(
+        f"an array of dtype {array.dtype} cannot take part in a recorded computation; "
+        "use float64, float32, integers or booleans"
+    )
+
+
+def tape_of(operands: tuple[Any, ...]) -> Tape:
+    """Give the tape of the recorded operands, which must be one that this thread may append to."""
+    found: Tape | None = None
+    for x in operands:
+        if isinstance(x, Tensor):
+            tape = x._tape
+            if tape.owner != get_ident():
+                tape.refuse()
+            if found is not None and tape is not found:
+                raise UnsupportedError("values recorded on two different tapes cannot be combined")
+            found = tape
+    assert found is not None
+    return found
+
+
+# ---------------------------------------------------------------- elementwise ops
+def unary(op: Elementwise) -> Callable[[Any], Tensor]:
+    """Make the recorder of an elementwise op of one operand."""
+    ufunc, code = op.forward, op.code
+    native = kernels.enable_numbers(op)
+
+    def record(x: Any) -> Tensor:
+        tape = x._tape
+        if tape.owner != get_ident():
+            tape.refuse()
+        value = x._value
+        if type(value) is float and native:
+            result = float(ufunc(value))
+            slot = x._slot
+            return handle(tape, tape.append_number(code, slot, slot, result), result, FLOAT)
+        layout = x._layout
+        found = tape.instructions.get((op, layout))
+        if found is None:
+            return first_elementwise(op, tape, (x,))
+        row, out = found
+        if out.cell:
+            result = float(ufunc(value))
+            return handle(tape, tape.append_number(row, x._slot, -1, result), result, FLOAT)
+        result, address = tape.allocate(out)
+        ufunc(value, result)
+        return handle(tape, tape.append_array(row, x._slot, -1, -1, address), result, out)
+
+    return record
+
+
+def binary(op: Elementwise) -> Callable[[Any, Any], Tensor]:
+    """Make the recorder of an elementwise op of two operands, at least one of them recorded."""
+    ufunc, code = op.forward, op.code
+    native = kernels.enable_numbers(op)
+
+    def record(x: Any, y: Any) -> Tensor:
+        if isinstance(x, Tensor):
+            tape = x._tape
+            if not isinstance(y, Tensor):
+                y = constant(tape, y)
+            elif y._tape is not tape:
+                tape = tape_of((x, y))
+        else:
+            tape = y._tape
+            x = constant(tape, x)
+        if tape.owner != get_ident():
+            tape.refuse()
+        v, w = x._value, y._value
+        if type(v) is float and type(w) is float and native:
+            result = float(ufunc(v, w))
+            layout = PYTHON_FLOAT if x._layout.weak and y._layout.weak else FLOAT
+            return handle(tape, tape.append_number(code, x._slot, y._slot, result), result, layout)
+        found = tape.instructions.get((op, x._layout, y._layout))
+        if found is None:
+            return first_elementwise(op, tape, (x, y))
+        row, out = found
+        if out.cell:
+            result = float(ufunc(_promoting(x), _promoting(y)))
+            return handle(tape, tape.append_number(row, x._slot, y._slot, result), result, FLOAT)
+        result, address = tape.allocate(out)
+        ufunc(v, w, result)
+        return handle(tape, tape.append_array(row, x._slot, y._slot, -1, address), result, out)
+
+    return record
+
+
+def _promoting(x: Tensor) -> Any:
+    """Give the value as NumPy would promote it: a Python number is weak, a NumPy number is not."""
+    return np.float64(x._value) if x._layout is FLOAT else x._value
+
+
+def elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Tensor:
+    """Record an elementwise op of any operands."""
+    tape = tape_of(operands)
+    handles = tuple(x if isinstance(x, Tensor) else constant(tape, x) for x in operands)
+    found = tape.instructions.get((op, *(h._layout for h in handles)))
+    if found is None or not op.is_ufunc:
+        return first_elementwise(op, tape, handles)
+    row, out = found
+    if out.cell:
+        return place(tape, row, handles, op.forward(*map(_promoting, handles)), out)
+    result, address = tape.allocate(out)
+    op.forward(*(h._value for h in handles), out=result)
+    return _append(tape, row, handles, result, address, out)
+
+
+def first_elementwise(op: Elementwise, tape: Tape, operands: tuple[Tensor, ...]) -> Tensor:
+    """Record an elementwise op whose result's layout is not known yet: NumPy tells it."""
+    result = op.forward(*map(_promoting, operands))
+    if np.asarray(result).dtype not in CODES:
+        result = _supported(np.asarray(result))
+    result = np.asarray(result)
+    out = layout_of(result.shape, result.dtype)
+    layouts = tuple(h._layout for h in operands)
+    key = (op, *layouts)
+    found = tape.instructions.get(key)
+    if found is None:
+        native = not op.differentiable or all(
+            kernels.compilable(op, p) for p in range(op.nin) if op.partials[p] is not None
+        )
+        make = instruction.elementwise if native else _host_elementwise
+        found = make(tape.workspace, op, layouts, out), out
+        tape.instructions[key] = found
+    return place(tape, found[0], operands, result, out)
+
+
+def _host_elementwise(space: Any, op: Any, operands: tuple[Layout, ...], out: Layout) -> int:
+    return instruction.host(space, op, operands, out, {})
+
+
+def place(tape: Tape, row: int, operands: tuple[Tensor, ...], result: Any, out: Layout) -> Tensor:
+    """Append an entry for a result that NumPy has computed, copying it unless it is large."""
+    if out.cell:
+        number = float(result)
+        return _append(tape, row, operands, number, 0, out)
+    if result.nbytes > SMALL and result.flags.c_contiguous and result.flags.owndata:
+        tape.keep.append(result)
+        return _append(tape, row, operands, result, result.ctypes.data, out)
+    value, address = tape.allocate(out)
+    value[...] = result
+    return _append(tape, row, operands, value, address, out)
+
+
+def _append(tape: Tape, row: int, operands: tuple[Tensor, ...], value: Any, address: int, out: Layout) -> Tensor:
+    space = tape.workspace
+    detail = space.details[row - instruction.SCALARS]
+    if space.table[row - instruction.SCALARS, instruction.ARITY] < 0:
+        a = space.add_operands([len(operands), *(x._slot for x in operands)])
+        b = c = -1
+        if space.table[row - instruction.SCALARS, instruction.KIND] == instruction.HOST:
+            tape.saved[tape.count] = (detail, value, tuple(x._value for x in operands))
+    else:
+        slots = [x._slot for x in operands] + [-1, -1, -1]
+        a, b, c = slots[:3]
+    if out.cell:
+        return handle(tape, tape.append_number(row, a, b, value), value, out)
+    return handle(tape, tape.append_array(row, a, b, c, address), value, out)
+
+
+# ---------------------------------------------------------------- structural ops
+def structural(op: Structural, operands: tuple[Any, ...], parameters: dict[str, Any]) -> Tensor:
+    """Record an op whose pullbacks run in Python."""
+    tape = tape_of(operands)
+    handles = tuple(x if isinstance(x, Tensor) else constant(tape, x) for x in operands)
+    result = np.asarray(op.forward(*map(_promoting, handles), **parameters))
+    if result.dtype not in CODES:
+        result = _supported(result)
+    out = layout_of(result.shape, result.dtype)
+    layouts = tuple(h._layout for h in handles)
+    try:
+        key = (op, layouts, tuple(sorted(parameters.items())))
+        found = tape.instructions.get(key)
+    except TypeError:
+        key = found = None
+    if found is None:
+        found = instruction.host(tape.workspace, op, layouts, out, parameters), out
+        if key is not None:
+            tape.instructions[key] = found
+    return place(tape, found[0], handles, result, out)
+
+
+def record(op: Op, operands: tuple[Any, ...], parameters: dict[str, Any]) -> Tensor:
+    """Record an op on operands at least one of which is a Tensor."""
+    from tape.natives import NATIVES
+
+    if isinstance(op, Elementwise):
+        if parameters:
+            raise TypeError(f"{op.name} takes no keyword arguments here: {', '.join(parameters)}")
+        return elementwise(op, operands)
+    assert isinstance(op, Structural)
+    native = NATIVES.get(op.native)
+    if native is not None:
+        made = native(op, operands, parameters)
+        if made is not None:
+            return made
+    return structural(op, operands, parameters)
+
+
+Tensor.__record__ = staticmethod(record)  # type: ignore[attr-defined]
+
+assert OPS[0] is LEAF

@@ -1,0 +1,72 @@
+"""Running NumPy's own Python code on Tensors.
+
+Many NumPy functions are written in Python over other NumPy functions. Such a function runs on Tensors as it is, except
+that it begins by calling `asarray` and the like on its arguments. So a copy of it is made in whose namespace those leave
+Tensors alone.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+
+from ops.catalog import FUNCTIONS
+from tape.errors import DetachedError, UnsupportedError
+from tape.tensor import Tensor
+
+_copies: dict[Any, Any] = {}
+
+
+def _keep(convert: Any) -> Any:
+    def converted(x: Any, *arguments: Any, **keywords: Any) -> Any:
+        if isinstance(x, Tensor):
+            return x
+        if isinstance(x, list | tuple) and any(isinstance(item, Tensor) for item in x):
+            return FUNCTIONS["array"](x)
+        return convert(x, *arguments, **keywords)
+
+    return converted
+
+
+class _Numpy:
+    """NumPy, with conversions that leave Tensors alone."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(np, name)
+        return _CONVERSIONS.get(value, value) if callable(value) and value.__hash__ else value
+
+
+_CONVERSIONS = {f: _keep(f) for f in (np.asarray, np.asanyarray, np.array, np.ascontiguousarray)}
+_numpy = _Numpy()
+
+
+def _copy(function: Any) -> Any:
+    """Copy a function of NumPy with the conversions in its namespace replaced."""
+    implementation = getattr(function, "_implementation", None)
+    code = getattr(implementation, "__code__", None)
+    if code is None:
+        return None
+    scope = dict(implementation.__globals__)
+    for name, value in scope.items():
+        if value is np or (isinstance(value, types.ModuleType) and value.__name__ in ("numpy._core.numeric", "numpy._core")):
+            scope[name] = _numpy
+        elif isinstance(value, types.BuiltinFunctionType | types.FunctionType) and value in _CONVERSIONS:
+            scope[name] = _CONVERSIONS[value]
+    copied = types.FunctionType(code, scope, implementation.__name__, implementation.__defaults__, implementation.__closure__)
+    copied.__kwdefaults__ = implementation.__kwdefaults__
+    return copied
+
+
+def run(function: Any, arguments: Any, keywords: Any, unsupported: str) -> Any:
+    """Run a NumPy function that has no rule of its own; raise the given message if it can't be done without loss."""
+    if function not in _copies:
+        _copies[function] = _copy(function)
+    copied = _copies[function]
+    if copied is None:
+        raise UnsupportedError(unsupported)
+    try:
+        return copied(*arguments, **keywords)
+    except (DetachedError, UnsupportedError, AttributeError) as error:
+        raise UnsupportedError(unsupported) from error

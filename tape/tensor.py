@@ -1,0 +1,183 @@
+"""Tensor: the handle of a recorded value. It knows its tape and slot and behaves as the array or number that it stands for.
+
+The tape never points at a Tensor; user code may drop it at any time. The operators are put in place by `tape.operators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tape.errors import DetachedError
+
+if TYPE_CHECKING:
+    from tape.layout import Layout
+    from tape.wengert import Tape
+
+
+class Tensor:
+    """A value that is being recorded.
+
+    Tensors are made by `grad` and its kin from the arguments of the function to differentiate, and by every operation on
+    them. They take NumPy's functions, operators, methods and indexing.
+
+    Attributes
+    ----------
+    shape, ndim, size, dtype
+        As of an ndarray.
+    T : Tensor
+        The transpose.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tape import grad
+    >>> grad(lambda x: np.sum(x[1:] * x[:-1]))(np.array([1.0, 2.0, 3.0]))
+    array([2., 4., 2.])
+    """
+
+    __slots__ = ("_base", "_layout", "_pending", "_slot", "_tape", "_value", "_views", "__weakref__")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    _tape: Tape
+    _slot: int
+    _value: Any
+    _layout: Layout
+    _base: Any
+    _pending: Any
+    _views: Any
+
+    def __init__(self) -> None:
+        raise TypeError("a Tensor is made by recording: call `grad(f)(x)` and write plain NumPy inside f")
+
+    # ------------------------------------------------------------ what it is
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes."""
+        return self._layout.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self._layout.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._layout.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the elements."""
+        return self._layout.dtype
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one element."""
+        return self._layout.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self._layout.size * self._layout.dtype.itemsize
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Give a copy of the value as a plain array; it carries no gradient."""
+        self._alive()
+        return np.array(self._value, dtype=self._layout.dtype)
+
+    def _alive(self) -> None:
+        from _thread import get_ident
+
+        if self._tape.owner != get_ident():
+            self._tape.refuse()
+
+    def __repr__(self) -> str:
+        if self._tape.owner == 0:
+            return f"Tensor(of a finished tape, shape={self.shape}, dtype={self.dtype})"
+        text = np.array2string(np.asarray(self._value), separator=", ", prefix="Tensor(")
+        return f"Tensor({text}, dtype={self.dtype})"
+
+    def __format__(self, spec: str) -> str:
+        self._alive()
+        return format(self._value if self.ndim == 0 else repr(self), spec) if spec else repr(self)
+
+    # ------------------------------------------------------------ leaving the tape
+    def __bool__(self) -> bool:
+        self._alive()
+        return bool(self._value)
+
+    def __index__(self) -> int:
+        self._alive()
+        if self._layout.dtype.kind == "f":
+            raise TypeError(
+                "a floating-point Tensor cannot be used as an index or a count; "
+                "round it on purpose: `int(t)` or `np.floor(t)` has no gradient"
+            )
+        return int(self._value)
+
+    def __int__(self) -> int:
+        self._alive()
+        return int(self._value)
+
+    def _detached(self, how: str, instead: str) -> DetachedError:
+        return DetachedError(
+            f"{how} would drop the gradient: a recorded value cannot become a plain number or array. {instead}"
+        )
+
+    def __float__(self) -> float:
+        raise self._detached(
+            "float(t), or a function of the `math` module,",
+            "Write the NumPy function instead (`np.sin(t)` for `math.sin(t)`), keep the Tensor, write into "
+            "`np.zeros_like(t)` or `ops.zeros(...)` rather than a plain array, "
+            "or take `t.numpy()` or `stop_gradient(t)` where no gradient is wanted",
+        )
+
+    def __complex__(self) -> complex:
+        raise self._detached("complex(t)", "Complex values are not supported yet")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        raise self._detached(
+            "np.asarray(t), np.array([t, ...]), or writing t into a plain array,",
+            "Build arrays with `ops.array([...])` or `np.stack([...])`, allocate with `ops.zeros(...)` or "
+            "`np.zeros_like(t)` where Tensors are to be written, "
+            "or take `t.numpy()` or `stop_gradient(t)` where no gradient is wanted",
+        )
+
+    def item(self, *index: int) -> Any:
+        """Give one element; on a recorded value that would drop the gradient, so only integers and booleans do."""
+        if self._layout.dtype.kind == "f":
+            raise self._detached("t.item()", "Index the Tensor (`t[0]`), or take `t.numpy().item()`")
+        return self.numpy().item(*index)
+
+    def tolist(self) -> Any:
+        """Give a nested list of Tensors of one element each."""
+        return self if self.ndim == 0 else [row.tolist() for row in self]
+
+    # ------------------------------------------------------------ being a sequence
+    def __len__(self) -> int:
+        if not self._layout.shape:
+            raise TypeError("len() of unsized object")
+        return self._layout.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self._layout.shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(self._layout.shape[0]))
+
+    def __contains__(self, item: Any) -> bool:
+        return bool(np.any(self == item))
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise NotImplementedError
+
+
+def is_number(x: Any) -> bool:
+    """Tell whether x is a plain real number."""
+    return isinstance(x, int | float | np.bool_ | np.integer | np.floating)

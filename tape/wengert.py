@@ -1,0 +1,343 @@
+"""The tape: a flat list of entries over integer slots, and the memory behind it.
+
+An entry is 24 bytes: instruction, three operands, value. Its index is its slot, so a slot is written once. An
+*instruction* is an op applied to layouts with parameters, made once and shared by all entries that do the same; those
+below `SCALARS` are the opcodes themselves, applied to float64 numbers. The value of a number is its 8 bytes, that of
+an array the address of its first element.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from _thread import get_ident
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tape.errors import StaleTensorError
+from tape.layout import Layout
+
+SCALARS = 1024
+"""Instructions below this are opcodes on float64 numbers."""
+
+ENTRY = 24
+KIND, ARITY, BYTES, CLASS, PLAN, OPCODE, CELL, READY, KERNEL, DTYPE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 11
+COLUMNS = 12
+"""Columns of the table of instructions; KERNEL is the first of three addresses, one for each operand."""
+
+pack_number = struct.Struct("=iiiid").pack_into
+pack_array = struct.Struct("=iiiiq").pack_into
+unpack_address = struct.Struct("=q").unpack_from
+PackError = struct.error
+
+CHUNK = 1 << 20
+SMALL = 1 << 16
+"""Values up to this many bytes are carved from chunks; larger ones have a buffer each."""
+RETAINED = 1 << 29
+"""Bytes of large buffers that a thread keeps for the next tape."""
+
+_nothing = np.empty(0, np.uint8)
+
+
+def aligned(nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
+    """Allocate `nbytes` of memory at a 64-byte boundary; give the array of bytes and its address."""
+    block = np.empty(nbytes + 64, np.uint8)
+    address = block.ctypes.data
+    offset = -address % 64
+    return block[offset : offset + nbytes], address + offset
+
+
+class Workspace:
+    """Memory and interned instructions that outlive a tape: a thread hands them from one tape to the next."""
+
+    def __init__(self) -> None:
+        self.entries = np.empty((4096, 6), np.int32)
+        self.chunks: list[tuple[np.ndarray[Any, Any], int]] = []
+        self.large: dict[int, list[tuple[np.ndarray[Any, Any], int]]] = {}
+        self.large_bytes = 0
+        self.adjoints: tuple[np.ndarray[Any, Any], int] = (_nothing, 0)
+        self.cells = np.empty(0)
+        self.active = np.empty(0, np.int8)
+        self.scratch = aligned(1 << 16)
+        self.operands = np.zeros(256, np.int64)
+        self.operands_used = 0
+        self.reset_instructions()
+
+    def reset_instructions(self) -> None:
+        """Forget every interned instruction."""
+        self.instructions: dict[Any, tuple[int, Layout]] = {}
+        self.details: list[Any] = []
+        self.table = np.zeros((64, COLUMNS), np.int64)
+        self.pool = np.zeros(1024, np.int64)
+        self.pool_used = 0
+        self.classes: dict[int, int] = {}
+
+    def add_instruction(self, detail: Any, columns: dict[int, int], plan: Iterable[int]) -> int:
+        """Add a row to the table of instructions and give the instruction's number."""
+        row = len(self.details)
+        if row == len(self.table):
+            self.table = np.concatenate([self.table, np.zeros_like(self.table)])
+        for column, value in columns.items():
+            self.table[row, column] = value
+        nbytes = columns.get(BYTES, 0)
+        self.table[row, CLASS] = self.classes.setdefault(nbytes, len(self.classes))
+        self.table[row, PLAN] = self.add_to_pool(plan)
+        self.details.append(detail)
+        return row + SCALARS
+
+    def add_to_pool(self, numbers: Iterable[int]) -> int:
+        """Append numbers to the pool of parameters and give the position of the first."""
+        values = np.fromiter(numbers, np.int64)
+        start, end = self.pool_used, self.pool_used + len(values)
+        if end > len(self.pool):
+            grown = np.zeros(max(end, 2 * len(self.pool)), np.int64)
+            grown[:start] = self.pool[:start]
+            self.pool = grown
+        self.pool[start:end] = values
+        self.pool_used = end
+        return start
+
+    def add_operands(self, numbers: list[int]) -> int:
+        """Append the operands of an entry that has more than three; give the position of the first."""
+        start, end = self.operands_used, self.operands_used + len(numbers)
+        if end > len(self.operands):
+            grown = np.zeros(max(end, 2 * len(self.operands)), np.int64)
+            grown[:start] = self.operands[:start]
+            self.operands = grown
+        self.operands[start:end] = numbers
+        self.operands_used = end
+        return start
+
+    def trim(self) -> None:
+        """Give back what an unusually large tape needed."""
+        self.operands_used = 0
+        if self.operands.nbytes > RETAINED // 4:
+            self.operands = np.zeros(256, np.int64)
+        if self.large_bytes > RETAINED:
+            self.large.clear()
+            self.large_bytes = 0
+        del self.chunks[64:]
+        if self.entries.nbytes > RETAINED // 4:
+            self.entries = np.empty((4096, 6), np.int32)
+            self.cells, self.active = np.empty(0), np.empty(0, np.int8)
+        if self.adjoints[0].nbytes > 2 * RETAINED:
+            self.adjoints = (_nothing, 0)
+        if len(self.details) > 20_000 or self.pool_used > 1_000_000:
+            self.reset_instructions()
+
+
+class _Idle(threading.local):
+    def __init__(self) -> None:
+        self.workspaces: list[Workspace] = []
+
+
+_idle = _Idle()
+
+
+class Tape:
+    """A Wengert list under construction.
+
+    Attributes
+    ----------
+    owner : int
+        The thread that may append; 0 once the tape is finished.
+    count : int
+        The number of entries.
+    constants : dict
+        The slot of each Python float that was met as a constant.
+    saved : dict
+        For each host entry (one that the sweep leaves to Python) the values its pullbacks need.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "base",
+        "buffer",
+        "chunk",
+        "chunk_index",
+        "constants",
+        "count",
+        "instructions",
+        "keep",
+        "limit",
+        "locked",
+        "owner",
+        "released",
+        "saved",
+        "top",
+        "workspace",
+    )
+
+    def __init__(self) -> None:
+        self.workspace = _idle.workspaces.pop() if _idle.workspaces else Workspace()
+        self.owner = get_ident()
+        self.buffer = memoryview(self.workspace.entries).cast("B")
+        self.count = 0
+        self.constants: dict[float, int] = {}
+        self.instructions = self.workspace.instructions
+        self.saved: dict[int, tuple[Any, ...]] = {}
+        self.keep: list[Any] = []
+        self.released: list[tuple[np.ndarray[Any, Any], int]] = []
+        self.locked: dict[int, Any] = {}
+        self.chunk = _nothing
+        self.chunk_index = -1
+        self.base = self.top = self.limit = 0
+
+    # ------------------------------------------------------------ entries
+    def grow(self) -> None:
+        """Double the room for entries."""
+        entries = self.workspace.entries
+        if self.count < len(entries):
+            raise AssertionError("an entry did not fit its format")
+        grown = np.empty((2 * len(entries), 6), np.int32)
+        grown[: self.count] = entries[: self.count]
+        self.workspace.entries = grown
+        self.buffer = memoryview(grown).cast("B")
+
+    def append_number(self, instruction: int, a: int, b: int, value: float) -> int:
+        """Append an entry whose value is a float64 number; give its slot."""
+        slot = self.count
+        try:
+            pack_number(self.buffer, slot * ENTRY, instruction, a, b, 0, value)
+        except PackError:
+            self.grow()
+            pack_number(self.buffer, slot * ENTRY, instruction, a, b, 0, value)
+        self.count = slot + 1
+        return slot
+
+    def append_element(self, instruction: int, a: int, offset: int, value: float) -> int:
+        """Append an entry that reads a number at an offset of an array; give its slot."""
+        slot = self.count
+        try:
+            pack_number(self.buffer, slot * ENTRY, instruction, a, a, offset, value)
+        except PackError:
+            self.grow()
+            pack_number(self.buffer, slot * ENTRY, instruction, a, a, offset, value)
+        self.count = slot + 1
+        return slot
+
+    def append_array(self, instruction: int, a: int, b: int, c: int, address: int) -> int:
+        """Append an entry whose value is an array at `address`; give its slot."""
+        slot = self.count
+        try:
+            pack_array(self.buffer, slot * ENTRY, instruction, a, b, c, address)
+        except PackError:
+            self.grow()
+            pack_array(self.buffer, slot * ENTRY, instruction, a, b, c, address)
+        self.count = slot + 1
+        return slot
+
+    # ------------------------------------------------------------ values
+    def address(self, slot: int) -> int:
+        """Give the address of the value of an array slot."""
+        return unpack_address(self.buffer, slot * ENTRY + 16)[0]
+
+    def allocate(self, layout: Layout) -> tuple[np.ndarray[Any, Any], int]:
+        """Give memory for a C-contiguous value: an array and its address."""
+        nbytes = layout.nbytes
+        if nbytes <= SMALL:
+            top = self.top
+            if top + nbytes > self.limit:
+                self._next_chunk()
+                top = 0
+            self.top = top + nbytes
+            return np.ndarray(layout.shape, layout.dtype, self.chunk, top), self.base + top
+        pool = self.workspace.large.get(nbytes)
+        if pool:
+            block = pool.pop()
+            self.workspace.large_bytes -= nbytes
+        else:
+            block = aligned(nbytes)
+        self.released.append(block)
+        return np.ndarray(layout.shape, layout.dtype, block[0]), block[1]
+
+    def _next_chunk(self) -> None:
+        self.chunk_index += 1
+        chunks = self.workspace.chunks
+        if self.chunk_index == len(chunks):
+            chunks.append(aligned(CHUNK))
+        self.chunk, self.base = chunks[self.chunk_index]
+        self.top, self.limit = 0, CHUNK
+
+    # ------------------------------------------------------------ life
+    def refuse(self) -> None:
+        """Raise the error for a value whose tape is finished or belongs to another thread."""
+        if self.owner == 0:
+            raise StaleTensorError(
+                "this Tensor outlived its tape: the function that was being differentiated has returned. "
+                "Return values from it (has_aux=True hands extra ones out), or take `t.numpy()` inside it"
+            )
+        raise StaleTensorError(
+            "this Tensor is being recorded by another thread. A tape belongs to one thread: call `grad(f)` in each "
+            "thread, or pass plain arrays (`t.numpy()`) between threads"
+        )
+
+    def close(self) -> None:
+        """Finish the tape: later use of its Tensors raises, and its memory goes back to the thread."""
+        if self.owner == 0:
+            return
+        unlock(self.locked)
+        self.owner = 0
+        space = self.workspace
+        for block in self.released:
+            space.large.setdefault(len(block[0]), []).append(block)
+            space.large_bytes += len(block[0])
+        self.released, self.keep = [], []
+        self.saved = {}
+        self.buffer = memoryview(b"")
+        self.chunk = _nothing
+        space.trim()
+        _idle.workspaces.append(space)
+
+
+# ---------------------------------------------------------------- constants that are too large to copy
+_guard = threading.Lock()
+_locks: dict[int, list[Any]] = {}
+_waiting: list[np.ndarray[Any, Any]] = []
+"""Views to make writeable again once their owner is."""
+
+
+def lock(tape: Tape, array: np.ndarray[Any, Any]) -> None:
+    """Make a plain array read-only until the tape is finished: its values are referred to, not copied.
+
+    A write to it in the meantime would silently change the gradient; so it raises NumPy's own error instead.
+    """
+    owner: Any = array
+    chain = []
+    while isinstance(owner, np.ndarray):
+        chain.append(owner)
+        owner = owner.base
+    with _guard:
+        for link in chain:
+            key = id(link)
+            if key in tape.locked:
+                continue
+            held = _locks.get(key)
+            if held is None:
+                if not link.flags.writeable:
+                    continue
+                held = _locks[key] = [link, 0]
+                link.flags.writeable = False
+            held[1] += 1
+            tape.locked[key] = link
+
+
+def unlock(locked: dict[int, Any]) -> None:
+    """Undo `lock` for the arrays of one tape."""
+    if not locked:
+        return
+    with _guard:
+        for key in locked:
+            held = _locks[key]
+            held[1] -= 1
+            if held[1] == 0:
+                del _locks[key]
+                _waiting.append(held[0])
+        # Owners first: a view may be written to only if its owner may.
+        for link in sorted(_waiting, key=lambda link: link.base is not None):
+            if link.base is None or not isinstance(link.base, np.ndarray) or link.base.flags.writeable:
+                link.flags.writeable = True
+        _waiting[:] = [link for link in _waiting if not link.flags.writeable]
+    locked.clear()
