@@ -1,9 +1,9 @@
 """What each operation computes and how it differentiates, and twins of the NumPy functions that do not dispatch."""
 
-from ops import catalog, elementwise, index, join, linalg, reduce, shape
+from ops import catalog, cumulative, edit, einsum, elementwise, functional, index, join, linalg, norm, reduce, shape, solve, sort
 from ops.create import array, asarray, empty, full, ones, zeros
 
 __all__ = [
-    "array", "asarray", "catalog", "elementwise", "empty", "full", "index", "join", "linalg", "ones", "reduce", "shape",
-    "zeros",
+    "array", "asarray", "catalog", "cumulative", "edit", "einsum", "elementwise", "empty", "full", "functional", "index", "join",
+    "linalg", "norm", "ones", "reduce", "shape", "solve", "sort", "zeros",
 ]  # fmt: skip

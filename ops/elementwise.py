@@ -206,31 +206,35 @@ def modf(x: Any) -> Any:
 
 # ---------------------------------------------------------------- functions that are not ufuncs
 def sinc_derivative(x: Any, order: Any) -> Any:
-    """Give the derivative of the given order of sin(pi x) / (pi x), to full accuracy at and near 0.
+    """Give the derivative of the given order of sin(pi x) / (pi x), to full accuracy at and near 0."""
+    x, order = np.broadcast_arrays(x, order)
+    result = np.zeros(x.shape, np.result_type(x.dtype, np.float32))
+    for n in np.unique(order):
+        chosen = order == n
+        result[chosen] = _sinc_derivative(np.pi * x[chosen].astype(np.float64), int(n))
+    return result[()]
 
-    With u = pi x and s_n the n-th derivative of sin(u)/u, u s_n + n s_(n-1) = sin(u + n pi/2), by Leibniz' rule on
-    u s_0 = sin(u). The recurrence is stable for |u| > n; below, the Taylor series converges in a few terms.
+
+def _sinc_derivative(u: Any, n: int) -> Any:
+    """Differentiate n times, with u = pi x and s_n the n-th derivative of sin(u)/u.
+
+    u s_n + n s_(n-1) = sin(u + n pi/2), by Leibniz' rule on u s_0 = sin(u). The recurrence is stable for |u| > n; below,
+    the Taylor series converges in a few terms.
     """
-    x = np.asarray(x)
-    n = int(np.max(order))
-    u = np.pi * x.astype(np.float64)
     small = np.abs(u) <= n + 1
     far = np.where(small, n + 2.0, u)
     value = np.sin(far) / far
     for k in range(1, n + 1):
         value = (np.sin(far + 0.5 * k * np.pi) - k * value) / far
-    near = np.where(small, u, 0.0)
     # The coefficient of u**(2k - n) is (-1)**k / ((2k + 1) (2k - n)!).
+    near = np.where(small, u, 0.0)
     series = np.zeros_like(near)
+    term = near.copy() if n % 2 else np.ones_like(near)
     first = (n + 1) // 2
-    term = np.ones_like(near) if n % 2 == 0 else near.copy()
     for k in range(first, first + n + 16):
         series += (-1.0) ** k / (2 * k + 1) * term
         term = term * near * near / ((2 * k - n + 1) * (2 * k - n + 2))
-    result = np.where(small, series, value) * np.pi**n
-    return result.astype(
-        np.result_type(x.dtype, np.float32) if x.dtype == np.float32 else np.float64
-    )[()]
+    return np.where(small, series, value) * np.pi**n
 
 
 sinc_slope = elementwise(

@@ -111,9 +111,9 @@ def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
     """Permute the axes; reverse them if no order is given."""
     if axes is None:
         return transpose_op(a, axes=tuple(range(a.ndim))[::-1])
-    order = normalize_axis_tuple(axes, a.ndim)
-    if len(order) != a.ndim:
+    if len(axes) != a.ndim:
         raise ValueError("axes don't match array")
+    order = normalize_axis_tuple(axes, a.ndim)
     return transpose_op(a, axes=order)
 
 
@@ -129,7 +129,7 @@ def matrix_transpose(x: Any, /) -> Any:
 def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     """Swap two axes."""
     order = list(range(a.ndim))
-    i, j = normalize_axis_index(axis1, a.ndim), normalize_axis_index(axis2, a.ndim)
+    i, j = normalize_axis_index(axis1, a.ndim, "axis1"), normalize_axis_index(axis2, a.ndim, "axis2")
     order[i], order[j] = j, i
     return transpose_op(a, axes=tuple(order))
 

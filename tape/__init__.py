@@ -1,6 +1,7 @@
 """Exact gradients of plain NumPy code, by a tape and compiled sweeps."""
 
 from tape import operators as _operators  # noqa: F401  (puts the operators of Tensor in place)
+from tape.check import check_grads
 from tape.errors import (
     DetachedError,
     GradientCheckError,
@@ -11,10 +12,12 @@ from tape.errors import (
     TapeError,
     UnsupportedError,
 )
+from tape.show import show
 from tape.tensor import Tensor
 from tape.transforms import elementwise_grad, grad, stop_gradient, value_and_grad
 
 __all__ = [
     "DetachedError", "GradientCheckError", "InputError", "KernelError", "ScalarOutputError", "StaleTensorError",
-    "TapeError", "Tensor", "UnsupportedError", "elementwise_grad", "grad", "stop_gradient", "value_and_grad",
+    "TapeError", "Tensor", "UnsupportedError", "check_grads", "elementwise_grad", "grad", "show", "stop_gradient",
+    "value_and_grad",
 ]  # fmt: skip

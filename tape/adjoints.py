@@ -10,14 +10,13 @@ import numpy as np
 from ops.catalog import OPS, Elementwise, Structural
 from ops.reduce import scale
 from ops.shape import sum_to
-from tape import kernels
+from tape import extents, kernels
+from tape.compiled import CHECKED
 from tape.errors import KernelError
 from tape.wengert import SCALARS
 from tape.layout import Layout
 from tape.sweep import (
-    ACTIVE, ACTIVITY, CELLS, COUNT, ENTRIES, HEADS, HEADS_SIZE, LIMIT, MATMUL32, MATMUL32_DATA, MATMUL64, MATMUL64_DATA,
-    MISSING, MISSING_SIZE, NEEDED, NUMBERS, OPERANDS, OPERANDS_SIZE, POOL, POOL_SIZE, ROWS, SCRATCH, STATE, TABLE, TOP,
-    WANTED, activate, adjoint_of, release, reset, sweep,
+    ACTIVE, LIMIT, NEEDED, TOP, WANTED, activate, adjoint_of, release, reset, sweep,
 )  # fmt: skip
 from tape.tensor import Tensor
 from tape.wengert import CELL, KERNEL, OPCODE, READY, Tape, aligned
@@ -76,26 +75,25 @@ class Adjoints:
         if len(space.cells) < len(entries):
             space.cells = np.empty(len(entries))
             space.active = np.empty(len(entries), np.int8)
+        if len(space.heads) < len(space.classes):
+            space.heads = np.zeros(2 * len(space.classes), np.int64)
+        space.heads[:] = 0
         self.active, self.cells, self.adjoints = space.active, space.cells, space.cells.view(np.int64)
-        self.missing = np.zeros(MISSING_SIZE, np.int32)
-        self.heads = np.zeros(max(1, len(space.classes)), np.int64)
-        self.state = state = np.zeros(STATE, np.int64)
-        state[COUNT], state[ENTRIES] = tape.count, entries.ctypes.data
-        state[CELLS], state[ACTIVITY] = space.cells.ctypes.data, space.active.ctypes.data
-        state[ROWS], state[TABLE] = len(space.table), space.table.ctypes.data
-        state[POOL_SIZE], state[POOL] = len(space.pool), space.pool.ctypes.data
-        state[OPERANDS_SIZE], state[OPERANDS] = len(space.operands), space.operands.ctypes.data
-        state[NUMBERS] = _numbers
-        state[HEADS_SIZE], state[HEADS] = len(self.heads), self.heads.ctypes.data
-        state[MISSING] = self.missing.ctypes.data
-        state[SCRATCH] = space.scratch[1]
-        state[MATMUL64], state[MATMUL64_DATA], state[MATMUL32], state[MATMUL32_DATA] = _matmul_loops
-        self.machine = state.ctypes.data
+        self.missing, self.heads, self.state = space.missing, space.heads, space.state
+        pointer = space.pointer
+        space.state[:] = (
+            tape.count, pointer("entries"), pointer("cells"), pointer("active"), len(space.table), pointer("table"),
+            len(space.pool), pointer("pool"), len(space.operands), pointer("operands"), _numbers, len(space.heads),
+            pointer("heads"), pointer("missing"), space.scratch[1], 0, 0, 0, *_matmul_loops, 0, 0,
+        )  # fmt: skip
+        self.machine = pointer("state")
+        if CHECKED:
+            extents.watch(self)
 
     def run(self, seed: Any) -> None:
         """Sweep from the output, whose adjoint is `seed`, down to the first wanted slot."""
         m, last = self.machine, self.last
-        reset(m, self.first, last)
+        reset(m, 0, last)
         for w in self.wanted:
             self.active[w._slot] = WANTED
         while missing := activate(m, self.first, last):

@@ -12,11 +12,43 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
+from numba.core import event as numba_event
 from numba.extending import intrinsic
+
+from tape import checked
 
 log = logging.getLogger("tape.compile")
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy"}
+
+CHECKED = bool(numba.config.DISABLE_JIT)
+"""Whether all of this runs as Python, with every access to memory checked (the environment variable NUMBA_DISABLE_JIT)."""
+
+
+class _Announcer(numba_event.Listener):
+    """Logs once what is being compiled. numba tells it only of real compiling: what the cache has loads silently."""
+
+    def __init__(self) -> None:
+        self.said: set[str] = set()
+
+    def on_start(self, event: Any) -> None:
+        """Log the function whose compilation begins."""
+        function = event.data["dispatcher"].py_func
+        if function.__module__ == "tape.kernels":
+            message = f"compiling the backward kernel of {function.__name__.rpartition('_')[0]}"
+        elif function.__module__ in ("tape.sweep", "tape.blocks"):
+            message = "compiling the reverse sweep"
+        else:
+            return
+        if message not in self.said:
+            self.said.add(message)
+            log.info("%s", message)
+
+    def on_end(self, event: Any) -> None:
+        """Do nothing."""
+
+
+numba_event.register("numba:compile", _Announcer())
 
 _cacheable: bool | None = None
 
@@ -54,6 +86,8 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 def kernel(signature: Any, function: Callable[..., Any]) -> int:
     """Compile a function for native callers and give its address; it stays alive with the process."""
+    if CHECKED:
+        return checked.kernel(function)
     made = numba.cfunc(signature, cache=_can_cache(), **OPTIONS)(function)
     _alive.append(made)
     return int(made.address)
@@ -116,6 +150,11 @@ def bytes_of(address: int, count: int) -> Any:
     return carray(int8_pointer(address), (count,))
 
 
+@numba.njit(inline="always")
+def note(m: int, address: int, nbytes: int) -> None:
+    """Say that the machine's memory from `address` on is now one block of `nbytes`; nothing, unless it is checked."""
+
+
 @intrinsic
 def call_number_kernel(typing_context: Any, address: Any, x: Any, y: Any, out: Any) -> Any:  # noqa: ARG001
     """Call the partial derivative at `address` on numbers."""
@@ -152,6 +191,13 @@ call_array_kernel = _caller(11)
 """Call an array kernel: count; addresses of result, adjoint, operands and value; strides of the operands."""
 
 call_ufunc_loop = _caller(4)
+
+if CHECKED:
+    float64s, float32s, int64s = checked.float64s, checked.float32s, checked.int64s
+    int32s, bytes_of, note = checked.int32s, checked.bytes_of, checked.note
+    call_number_kernel, call_array_kernel = checked.call_number_kernel, checked.call_array_kernel
+    call_ufunc_loop = checked.call_ufunc_loop
+
 
 
 def as_int(array: np.ndarray[Any, Any]) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ops.catalog import FUNCTIONS, UFUNCS
 from ops.elementwise import MULTIPLE_OUTPUTS, where
-from tape import inplace, record
+from tape import inplace, natives, record, recorders
 from tape.errors import DetachedError, UnsupportedError
 from tape.tensor import Tensor
 
@@ -25,9 +25,9 @@ def recorder(ufunc: Any) -> Callable[..., Any]:
         if op is None:
             op = _late(ufunc)
         if op.nin == 1:
-            made = record.unary(op)
+            made = recorders.unary(op)
         elif op.nin == 2:
-            made = record.binary(op)
+            made = recorders.binary(op)
         else:
             made = lambda *operands: record.elementwise(op, operands)  # noqa: E731
         _recorders[ufunc] = made
@@ -45,7 +45,7 @@ def _late(ufunc: Any) -> Any:
 
 
 def _unsupported(what: str, name: str) -> str:
-    known = sorted({f.__name__ for f in (*UFUNCS, *FUNCTIONS) if hasattr(f, "__name__")})
+    known = sorted({f.__name__ for f in (*UFUNCS, *FUNCTIONS) if not getattr(f, "__name__", "_").startswith("_")})
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f" The nearest supported functions are: {', '.join(near)}." if near else ""
     return (
@@ -152,6 +152,10 @@ def _method(ufunc: Any, method: str, inputs: tuple[Any, ...], keywords: dict[str
 
 def function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Record a NumPy function (NumPy's ``__array_function__``)."""
+    if not kwargs and len(args) == 1:
+        fast = natives.FAST.get(func)
+        if fast is not None:
+            return fast(*args)
     handler = FUNCTIONS.get(func)
     if handler is not None:
         return handler(*args, **kwargs)

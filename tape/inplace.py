@@ -9,7 +9,9 @@ somebody reads it as a whole. So filling an array element by element takes linea
 
 from __future__ import annotations
 
+import operator
 import weakref
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +19,8 @@ import numpy as np
 
 from ops.catalog import FUNCTIONS
 from ops.index import assign_op, index_of, index_op, spec_of
-from tape import instruction, record
-from tape.layout import layout_of
+from tape import instruction, natives, record
+from tape.layout import FLOAT, FLOAT64, layout_of
 from tape.tensor import Tensor
 
 ViewRule = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Any]]
@@ -28,7 +30,16 @@ ViewRule = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Any]]
 # ---------------------------------------------------------------- reading
 def get(x: Tensor, index: Any) -> Any:
     """Read elements (``x[index]``)."""
-    if type(x) is Filling:
+    kind = type(index)
+    if type(x) is Tensor:
+        if kind is int and x._layout.ndim == 1 and x._layout.code == FLOAT64:
+            return _element(x, index)
+        found = natives.basic_view(x, index)
+        if found is not None:
+            if found._layout.shape:
+                watch(x, found, (operator.itemgetter(index), lambda base, new: assign(base, index, new)))
+            return found
+    elif type(x) is Filling:
         found = x._read_pending(index)
         if found is not None:
             return found
@@ -37,6 +48,19 @@ def get(x: Tensor, index: Any) -> Any:
     if not arrays and result._layout.shape:
         watch(x, result, (lambda base: base[index], lambda base, new: assign(base, index, new)))
     return result
+
+
+def _element(x: Tensor, i: int) -> Tensor:
+    """Read one element of a vector."""
+    tape = x._tape
+    if tape.owner != get_ident():
+        tape.refuse()
+    layout = x._layout
+    value = x._value.item(i)
+    found = tape.instructions.get((index_op, layout))
+    row = natives.element_row(tape, layout) if found is None else found[0]
+    slot = tape.append_element(row, x._slot, i + layout.shape[0] if i < 0 else i, value)
+    return record.handle(tape, slot, value, FLOAT)
 
 
 def watch(base: Tensor, view: Tensor, rule: ViewRule) -> Tensor:
@@ -56,6 +80,8 @@ def watch(base: Tensor, view: Tensor, rule: ViewRule) -> Tensor:
 # ---------------------------------------------------------------- writing
 def assign(x: Tensor, index: Any, value: Any) -> None:
     """Write elements (``x[index] = value``)."""
+    if x._tape.owner != get_ident():
+        x._tape.refuse()
     if not x._layout.shape and type(x) is Tensor and index not in ((), Ellipsis):
         raise TypeError("a number does not support item assignment")
     if _gather_write(x, index, value):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ops.catalog import LEAF, Elementwise, Structural
 from tape.layout import FLOAT32, FLOAT64, Layout
-from tape.wengert import ARITY, BYTES, CELL, DTYPE, KIND, OPCODE, READY, SCALARS, Workspace
+from tape.wengert import ARITY, BYTES, CELL, DTYPE, EXTENT, KIND, OPCODE, READY, SCALARS, Workspace
 
 NOTHING, ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, HOST = range(8)
 """Kinds of instruction, by what the sweep does for them (NOTHING: a leaf, or an op without slope)."""
@@ -31,6 +31,7 @@ def _columns(kind: int, arity: int, opcode: int, out: Layout) -> dict[int, int]:
         BYTES: 0 if out.cell else out.nbytes,
         CELL: int(out.cell),
         DTYPE: out.code,
+        EXTENT: 0 if out.cell else out.size * out.dtype.itemsize,
         READY: int(kind != ELEMENTWISE),
     }
 
@@ -137,7 +138,7 @@ def move(
         merged.append([shape[a], target[a], adjoint[a]])
     columns = _columns(MOVE, 1, detail[0].code, out)
     weight = int(np.float64(scale).view(np.int64))
-    plan = [len(merged), int(bijective), source.code, out.code, weight, 0 if source.cell else source.nbytes]
+    plan = [len(merged), int(bijective), source.code, out.code, weight, 0 if source.cell else source.size * source.dtype.itemsize]
     empty = 0 in shape
     plan += [0 if empty else m[0] for m in merged] + [m[1] for m in merged] + [m[2] for m in merged]
     return space.add_instruction(detail, columns, plan)

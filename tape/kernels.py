@@ -17,7 +17,8 @@ from numba import njit, types
 
 import ops.vectormath as vectormath
 from ops.catalog import OPS, Elementwise
-from tape.compiled import OPTIONS, float32s, float64s, kernel, log
+from tape import checked
+from tape.compiled import CHECKED, OPTIONS, float32s, float64s, kernel
 from tape.layout import FLOAT32, FLOAT64
 from tape.wengert import SCALARS
 
@@ -125,8 +126,16 @@ def _build(template: Callable[..., Any], op: Elementwise, position: int, bound: 
     special = [name for namespace, name in _spaces(partial) if namespace == "special"]
     if special:
         vectormath.prepare_special(special)
-    scope = {"np": vectormath.scalar_numpy, "special": vectormath.scalar_special, "__builtins__": __builtins__}
-    rule = python_types.FunctionType(partial.__code__, scope, f"{op.name}_{position}")
+    # The name of the module tells what is being compiled (see `tape.compiled`).
+    scope = {
+        "__name__": __name__,
+        "__builtins__": __builtins__,
+        "np": np if CHECKED else vectormath.scalar_numpy,
+        "special": checked.special() if CHECKED and special else vectormath.scalar_special,
+    }
+    rule: Any = python_types.FunctionType(partial.__code__, scope, f"{op.name}_{position}")
+    if CHECKED:
+        rule = checked.rule(rule, np.float32 if kind == "float32" else np.float64)
     namespace = {**template.__globals__, "partial": njit(**OPTIONS)(rule), **bound}
     made = python_types.FunctionType(template.__code__, namespace, template.__name__)
     fingerprint = _fingerprint(template.__code__, partial.__code__)
@@ -146,7 +155,6 @@ def array_kernel(op: Elementwise, position: int, code: int) -> int:
         if address is None:
             single = code == FLOAT32
             bound = {"floats": float32s if single else float64s, "zero": np.float32(0) if single else 0.0}
-            log.info("compiling the backward kernel of %s", op.name)
             function = _build(_TEMPLATES[op.nin], op, position, bound, "float32" if single else "float64")
             address = _addresses[key] = kernel(_ARRAY, function)
         return address
@@ -161,7 +169,6 @@ def prepare_numbers(code: int) -> None:
             return
         for position in range(op.nin):
             if op.partials[position] is not None:
-                log.info("compiling the backward kernel of %s", op.name)
                 numbers[code, position] = kernel(
                     _NUMBER, _build(_NUMBER_TEMPLATES[op.nin], op, position, {}, "number")
                 )

@@ -5,16 +5,22 @@ A view of a value is an entry that refers to the same memory; its pullback is a 
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ops.catalog import Structural
+from ops.index import index_op, spec_of
+from ops.linalg import matmul_op
+from ops.reduce import mean_op, sum_op
+from ops.shape import transpose_op
 from tape import instruction
 from tape.layout import FLOAT, FLOAT32, FLOAT64, Layout, contiguous_strides, layout_of
-from tape.record import constant, handle, place, tape_of
+from tape.record import NATIVES, constant, handle, place, tape_of
 from tape.tensor import Tensor
+from tape.wengert import Tape
 
 
 def _units(shape: tuple[int, ...]) -> list[int]:
@@ -122,6 +128,67 @@ def _basic(layout: Layout, spec: tuple[Any, ...]) -> tuple[int, int, list[int]] 
     return value_offset, adjoint_offset, strides
 
 
+def element_row(tape: Tape, layout: Layout) -> int:
+    """Give the instruction that reads one element of a value of this layout."""
+    key = (index_op, layout)
+    found = tape.instructions.get(key)
+    if found is None:
+        detail = (index_op, (layout,), FLOAT, None)
+        found = tape.instructions[key] = instruction.element(tape.workspace, detail, layout, FLOAT), FLOAT
+    return found[0]
+
+
+_REMEMBERED = 20_000
+
+
+def _key(index: Any) -> Any:
+    """Give a hashable form of a basic index; raise KeyError for others."""
+    kind = type(index)
+    if kind is int or index is None or index is Ellipsis:
+        return index
+    if kind is slice:
+        return (index.start, index.stop, index.step)
+    if kind is tuple:
+        return tuple([_key(item) for item in index])
+    raise KeyError
+
+
+def basic_view(x: Tensor, index: Any) -> Tensor | None:
+    """Append a basic index by what was worked out for the same index before; None if it must go the long way."""
+    layout, tape = x._layout, x._tape
+    if tape.owner != get_ident():
+        tape.refuse()
+    scale = 1
+    try:
+        if type(index) is int:  # rows share what was worked out; only the offset differs
+            if not 0 <= index < layout.shape[0]:
+                return None
+            key, scale = (index_op, layout, int), index
+        else:
+            key = (index_op, layout, _key(index))
+        found = tape.instructions.get(key)
+    except (KeyError, TypeError, IndexError):
+        return None
+    if found is not None:
+        row, out, value_offset, adjoint_offset = found
+        slot = x._slot
+        address = tape.address(slot) + value_offset * scale
+        value = x._value[index]
+        return handle(tape, tape.append_array(row, slot, -1, adjoint_offset * scale, address), value, out)
+    spec = spec_of(index)[0]
+    made: Tensor = index_op(x, spec=spec)
+    if made._layout.shape and len(tape.instructions) < _REMEMBERED:
+        where = _basic(layout, spec if scale == 1 else (1, *spec[1:]))
+        assert where is not None
+        row = int(tape.workspace.entries[made._slot, 0])
+        if type(index) is not int:
+            tape.instructions[key] = row, made._layout, where[0], where[1]
+        elif layout.shape[0] > 1:
+            unit = layout.size // layout.shape[0]
+            tape.instructions[key] = row, made._layout, layout.strides[0], unit
+    return made
+
+
 def index(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
     """Append a basic index as a view, one element as a number, rows by an integer array as a gather."""
     x = operands[0]
@@ -135,15 +202,8 @@ def index(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor 
     assert where is not None
     if x._layout.code == FLOAT64 and np.ndim(value) == 0:
         tape = x._tape
-        found = tape.instructions.get((op, x._layout))
-        if found is None:
-            detail = (op, (x._layout,), FLOAT, None)
-            found = tape.instructions[op, x._layout] = (
-                instruction.element(tape.workspace, detail, x._layout, FLOAT),
-                FLOAT,
-            )
         number = float(value)
-        slot = tape.append_element(found[0], x._slot, where[1], number)
+        slot = tape.append_element(element_row(tape, x._layout), x._slot, where[1], number)
         return handle(tape, slot, number, FLOAT)
     if not isinstance(value, np.ndarray):  # one element of another dtype: a 0-d view
         value = np.ndarray((), x._layout.dtype, x._value, where[0]) if x._layout.contiguous else None
@@ -206,6 +266,50 @@ def _reduction(scaled: bool) -> Callable[..., Tensor | None]:
     return reduce
 
 
+def _whole(op: Structural, divided: bool) -> Callable[[Tensor], Tensor]:
+    """Make what records a reduction over all axes called without further arguments."""
+
+    def reduce(a: Tensor) -> Tensor:
+        tape = a._tape
+        if tape.owner != get_ident():
+            tape.refuse()
+        value = a._value
+        found = tape.instructions.get((op, a._layout))
+        if found is None:
+            made: Tensor = op(a, axis=tuple(range(a._layout.ndim)), keepdims=False)
+            row = int(tape.workspace.entries[made._slot, 0])
+            if made._layout.cell and row >= instruction.SCALARS and a._layout.shape:
+                tape.instructions[op, a._layout] = row, made._layout
+            return made
+        result = float(np.add.reduce(value, None))
+        if divided:
+            result /= a._layout.size
+        return handle(tape, tape.append_element(found[0], a._slot, 0, result), result, FLOAT)
+
+    return reduce
+
+
+def transposed(x: Tensor) -> Tensor:
+    """Append the transpose: `x.T`."""
+    return transpose_op(x, axes=tuple(range(x._layout.ndim))[::-1])
+
+
+def product(x: Any, y: Any) -> Any:
+    """Append a matrix product: `x @ y`."""
+    if not isinstance(x, Tensor | np.ndarray | list) or not isinstance(y, Tensor | np.ndarray | list):
+        return NotImplemented
+    made = matmul(matmul_op, (x, y), {})
+    return matmul_op(x, y) if made is None else made
+
+
+FAST: dict[Any, Callable[[Any], Tensor]] = {
+    np.sum: _whole(sum_op, False),
+    np.mean: _whole(mean_op, True),
+    np.transpose: transposed,
+}
+"""What records the commonest calls of one argument."""
+
+
 def matmul(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
     """Append the product of two matrices, or of a matrix and a vector; stacks of matrices go to the host."""
     tape = tape_of(operands)
@@ -229,7 +333,7 @@ def matmul(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor
     return handle(tape, tape.append_array(row, a._slot, b._slot, -1, address), result, out)
 
 
-NATIVES: dict[str, Callable[..., Tensor | None]] = {
+NATIVES.update({
     "reshape": reshape,
     "transpose": transpose,
     "broadcast": broadcast,
@@ -237,5 +341,4 @@ NATIVES: dict[str, Callable[..., Tensor | None]] = {
     "sum": _reduction(False),
     "mean": _reduction(True),
     "matmul": matmul,
-}
-"""What appends the entry of an op that the sweep does itself; it gives None for a case that the host must do."""
+})

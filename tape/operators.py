@@ -1,104 +1,19 @@
-"""Operators, methods and NumPy protocols of Tensor.
-
-Arithmetic on two numbers is the case that loops are made of; its code is written out once, below, and bound to each
-operator, so that it costs one Python call.
-"""
+"""Operators, methods and NumPy protocols of Tensor."""
 
 from __future__ import annotations
 
-from _thread import get_ident
 from typing import Any
 
 import numpy as np
 
 from ops import elementwise as e
 from ops.catalog import FUNCTIONS, UFUNCS, Elementwise
-from tape import dispatch, inplace, record
-from tape.layout import FLOAT
+from tape import dispatch, inplace, natives, recorders
 from tape.tensor import Tensor
-from tape.wengert import ENTRY, PackError, pack_number
 
-_OPERATOR = '''
-def operator(x, y):
-    tape = x._tape
-    if tape.owner != get_ident():
-        tape.refuse()
-    value = x._value
-    if type(value) is float:
-        kind = type(y)
-        if kind is Tensor:
-            other = y._value
-            if type(other) is float and y._tape is tape:
-                layout = x._layout
-                if layout is not y._layout:
-                    layout = FLOAT
-                operand = y._slot
-            else:
-                return general({order})
-        elif kind is float:
-            other = y
-            layout = x._layout
-            operand = tape.constants.get(y)
-            if operand is None:
-                operand = number_slot(tape, y)
-        else:
-            return general({order})
-        {compute}
-        slot = tape.count
-        try:
-            pack(tape.buffer, slot * ENTRY, CODE, {slots}, 0, result)
-        except PackError:
-            tape.grow()
-            pack(tape.buffer, slot * ENTRY, CODE, {slots}, 0, result)
-        tape.count = slot + 1
-        t = new(Tensor)
-        t._tape = tape
-        t._slot = slot
-        t._value = result
-        t._layout = layout
-        return t
-    return general({order})
-'''
-
-_PLAIN = "result = {left} {symbol} {right}"
-_DIVISION = """try:
-            result = {left} {symbol} {right}
-        except ZeroDivisionError:
-            return general({order})"""
-
-
-def _make(name: str, symbol: str, op: Elementwise, *, reflected: bool) -> Any:
-    left, right = ("other", "value") if reflected else ("value", "other")
-    order = "y, x" if reflected else "x, y"
-    slots = "operand, x._slot" if reflected else "x._slot, operand"
-    compute = (_DIVISION if symbol == "/" else _PLAIN).format(left=left, right=right, symbol=symbol, order=order)
-    source = _OPERATOR.format(order=order, slots=slots, compute=compute)
-    general = _general(dispatch.recorder(op.forward))
-    scope = {
-        "Tensor": Tensor, "FLOAT": FLOAT, "CODE": op.code, "ENTRY": ENTRY, "PackError": PackError, "pack": pack_number,
-        "get_ident": get_ident, "general": general, "new": object.__new__, "number_slot": record.number_slot,
-    }  # fmt: skip
-    exec(compile(source, f"<operator {name}>", "exec"), scope)
-    made = scope["operator"]
-    made.__name__ = made.__qualname__ = name  # type: ignore[attr-defined]
-    return made
-
-
-def _general(recorder: Any) -> Any:
-    """Let other types of operand answer for themselves, as Python's operators do."""
-
-    def general(x: Any, y: Any) -> Any:
-        for operand in (x, y):
-            if not isinstance(operand, Tensor | np.ndarray | np.generic | int | float | complex | list | tuple):
-                return NotImplemented
-        return recorder(x, y)
-
-    return general
-
-
-def _binary(op: Elementwise) -> tuple[Any, Any]:
-    general = _general(dispatch.recorder(op.forward))
-    return general, lambda x, y: general(y, x)
+def _binary(op: Elementwise, symbol: str = "") -> tuple[Any, Any]:
+    """Make an operator and its reflected form."""
+    return recorders.binary(op, symbol), recorders.binary(op, symbol, reflected=True)
 
 
 def _power(x: Any, y: Any) -> Any:
@@ -119,8 +34,9 @@ _powers = _binary(e.power)
 def _install() -> None:
     arithmetic = (("add", "+", e.add), ("sub", "-", e.subtract), ("mul", "*", e.multiply), ("truediv", "/", e.divide))
     for name, symbol, op in arithmetic:
-        setattr(Tensor, f"__{name}__", _make(name, symbol, op, reflected=False))
-        setattr(Tensor, f"__r{name}__", _make(f"r{name}", symbol, op, reflected=True))
+        plain, reflected = _binary(op, symbol)
+        setattr(Tensor, f"__{name}__", plain)
+        setattr(Tensor, f"__r{name}__", reflected)
     others = (
         ("floordiv", np.floor_divide), ("mod", np.remainder), ("and", np.bitwise_and), ("or", np.bitwise_or),
         ("xor", np.bitwise_xor), ("lshift", np.left_shift), ("rshift", np.right_shift),
@@ -138,8 +54,8 @@ def _install() -> None:
     methods: dict[str, Any] = {
         "__pow__": _power,
         "__rpow__": _powers[1],
-        "__matmul__": lambda x, y: np.matmul(x, y),
-        "__rmatmul__": lambda x, y: np.matmul(y, x),
+        "__matmul__": natives.product,
+        "__rmatmul__": lambda x, y: natives.product(y, x),
         "__divmod__": lambda x, y: (x // y, x % y),
         "__rdivmod__": lambda x, y: (y // x, y % x),
         "__neg__": lambda x: np.negative(x),
@@ -217,7 +133,7 @@ def _install_methods() -> None:
         "astype": _astype,
         "fill": _fill,
         "sort": _sort,
-        "T": property(lambda self: np.transpose(self)),
+        "T": property(natives.transposed),
         "mT": property(lambda self: np.matrix_transpose(self)),
         "real": property(lambda self: self),
         "imag": property(lambda self: np.zeros_like(self)),

@@ -17,6 +17,8 @@ from tape.wengert import SMALL, Tape, lock
 
 float64 = np.dtype(np.float64)
 _new = object.__new__
+_COMMON = {np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.bool_)}
+ndarray = np.ndarray
 
 
 def handle(tape: Tape, slot: int, value: Any, layout: Layout) -> Tensor:
@@ -29,6 +31,10 @@ def handle(tape: Tape, slot: int, value: Any, layout: Layout) -> Tensor:
     return t
 
 
+NATIVES: dict[str, Callable[..., Tensor | None]] = {}
+"""What appends the entry of an op that the sweep does itself; it gives None for a case that the host must do."""
+
+
 # ---------------------------------------------------------------- leaves
 def leaf_number(tape: Tape, value: float, layout: Layout = FLOAT) -> Tensor:
     """Append a float64 number as a leaf."""
@@ -38,10 +44,10 @@ def leaf_number(tape: Tape, value: float, layout: Layout = FLOAT) -> Tensor:
 
 def leaf_array(tape: Tape, array: np.ndarray[Any, Any], *, copy: bool = True) -> Tensor:
     """Append an array as a leaf: a copy, or the array itself where it will not change."""
-    if array.ndim == 0 and array.dtype == float64:
+    layout = layout_of(array.shape, array.dtype)
+    if layout.cell:
         return leaf_number(tape, float(array))
     if copy:
-        layout = layout_of(array.shape, array.dtype)
         value, address = tape.allocate(layout)
         value[...] = array
     else:
@@ -69,6 +75,8 @@ def constant(tape: Tape, x: Any) -> Tensor:
     An array is copied, since it may change before the sweep; a large one is made read-only until then instead.
     """
     kind = type(x)
+    if kind is ndarray and x.nbytes <= SMALL and x.dtype in _COMMON:
+        return leaf_array(tape, x)
     if kind is float or kind is int or kind is bool:
         if kind is bool:
             return leaf_array(tape, np.asarray(x))
@@ -119,69 +127,55 @@ def tape_of(operands: tuple[Any, ...]) -> Tape:
 
 
 # ---------------------------------------------------------------- elementwise ops
-def unary(op: Elementwise) -> Callable[[Any], Tensor]:
-    """Make the recorder of an elementwise op of one operand."""
+def unary(op: Elementwise) -> Callable[[Any], Any]:
+    """Make what records an elementwise op of one operand in every case; `tape.recorders` has the common one."""
     ufunc, code = op.forward, op.code
     native = kernels.enable_numbers(op)
 
-    def record(x: Any) -> Tensor:
-        tape = x._tape
-        if tape.owner != get_ident():
-            tape.refuse()
+    def record(x: Any) -> Any:
+        tape = tape_of((x,))
         value = x._value
         if type(value) is float and native:
             result = float(ufunc(value))
             slot = x._slot
             return handle(tape, tape.append_number(code, slot, slot, result), result, FLOAT)
-        layout = x._layout
-        found = tape.instructions.get((op, layout))
-        if found is None:
-            return first_elementwise(op, tape, (x,))
-        row, out = found
-        if out.cell:
-            result = float(ufunc(value))
-            return handle(tape, tape.append_number(row, x._slot, -1, result), result, FLOAT)
-        result, address = tape.allocate(out)
-        ufunc(value, result)
-        return handle(tape, tape.append_array(row, x._slot, -1, -1, address), result, out)
+        return elementwise(op, (x,))
 
     return record
 
 
-def binary(op: Elementwise) -> Callable[[Any, Any], Tensor]:
-    """Make the recorder of an elementwise op of two operands, at least one of them recorded."""
+def binary(op: Elementwise) -> Callable[[Any, Any], Any]:
+    """Make what records an elementwise op of two operands in every case; `tape.recorders` has the common one."""
     ufunc, code = op.forward, op.code
     native = kernels.enable_numbers(op)
 
-    def record(x: Any, y: Any) -> Tensor:
-        if isinstance(x, Tensor):
-            tape = x._tape
-            if not isinstance(y, Tensor):
-                y = constant(tape, y)
-            elif y._tape is not tape:
-                tape = tape_of((x, y))
-        else:
-            tape = y._tape
-            x = constant(tape, x)
-        if tape.owner != get_ident():
-            tape.refuse()
+    def record(x: Any, y: Any) -> Any:
+        if not isinstance(x, _ANSWERED) or not isinstance(y, _ANSWERED):
+            return NotImplemented
+        tape = tape_of((x, y))
+        x, y = _beside(tape, x, y), _beside(tape, y, x)
         v, w = x._value, y._value
         if type(v) is float and type(w) is float and native:
             result = float(ufunc(v, w))
             layout = PYTHON_FLOAT if x._layout.weak and y._layout.weak else FLOAT
             return handle(tape, tape.append_number(code, x._slot, y._slot, result), result, layout)
-        found = tape.instructions.get((op, x._layout, y._layout))
-        if found is None:
-            return first_elementwise(op, tape, (x, y))
-        row, out = found
-        if out.cell:
-            result = float(ufunc(_promoting(x), _promoting(y)))
-            return handle(tape, tape.append_number(row, x._slot, y._slot, result), result, FLOAT)
-        result, address = tape.allocate(out)
-        ufunc(v, w, result)
-        return handle(tape, tape.append_array(row, x._slot, y._slot, -1, address), result, out)
+        return elementwise(op, (x, y))
 
     return record
+
+
+def _beside(tape: Tape, x: Any, other: Any) -> Tensor:
+    """Bring an operand onto the tape; note a Python number beside a float64 array as one that recurs."""
+    if isinstance(x, Tensor):
+        return x
+    if type(x) in (float, int) and x and getattr(other, "dtype", None) == float64 and float(x) == x:
+        # A 0-d array is what ufuncs take most quickly, and beside float64 it promotes as a Python number does.
+        tape.weak[x] = np.array(float(x))
+        number_slot(tape, float(x))
+    return constant(tape, x)
+
+
+_ANSWERED = (Tensor, ndarray, np.generic, int, float, complex, list, tuple)
 
 
 def _promoting(x: Tensor) -> Any:
@@ -194,10 +188,10 @@ def elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Tensor:
     tape = tape_of(operands)
     handles = tuple(x if isinstance(x, Tensor) else constant(tape, x) for x in operands)
     found = tape.instructions.get((op, *(h._layout for h in handles)))
-    if found is None or not op.is_ufunc:
+    if found is None:
         return first_elementwise(op, tape, handles)
     row, out = found
-    if out.cell:
+    if not op.is_ufunc or out.cell:
         return place(tape, row, handles, op.forward(*map(_promoting, handles)), out)
     result, address = tape.allocate(out)
     op.forward(*(h._value for h in handles), out=result)
@@ -231,8 +225,8 @@ def _host_elementwise(space: Any, op: Any, operands: tuple[Layout, ...], out: La
 def place(tape: Tape, row: int, operands: tuple[Tensor, ...], result: Any, out: Layout) -> Tensor:
     """Append an entry for a result that NumPy has computed, copying it unless it is large."""
     if out.cell:
-        number = float(result)
-        return _append(tape, row, operands, number, 0, out)
+        return _append(tape, row, operands, float(result), 0, out)
+    result = np.asarray(result)
     if result.nbytes > SMALL and result.flags.c_contiguous and result.flags.owndata:
         tape.keep.append(result)
         return _append(tape, row, operands, result, result.ctypes.data, out)
@@ -248,13 +242,17 @@ def _append(tape: Tape, row: int, operands: tuple[Tensor, ...], value: Any, addr
         a = space.add_operands([len(operands), *(x._slot for x in operands)])
         b = c = -1
         if space.table[row - instruction.SCALARS, instruction.KIND] == instruction.HOST:
-            tape.saved[tape.count] = (detail, value, tuple(x._value for x in operands))
+            tape.saved[tape.count] = (detail, value, tuple(map(_number_or_array, operands)))
     else:
-        slots = [x._slot for x in operands] + [-1, -1, -1]
-        a, b, c = slots[:3]
+        a, b, c = ([x._slot for x in operands] + [-1, 0][len(operands) - 1 :])[:3]
     if out.cell:
-        return handle(tape, tape.append_number(row, a, b, value), value, out)
+        return handle(tape, tape.append_number(row, a, b, value, c), value, out)
     return handle(tape, tape.append_array(row, a, b, c, address), value, out)
+
+
+def _number_or_array(x: Tensor) -> Any:
+    """Give the value as pullbacks take it: with a shape and a dtype."""
+    return np.float64(x._value) if x._layout.cell else x._value
 
 
 # ---------------------------------------------------------------- structural ops
@@ -268,7 +266,8 @@ def structural(op: Structural, operands: tuple[Any, ...], parameters: dict[str, 
     out = layout_of(result.shape, result.dtype)
     layouts = tuple(h._layout for h in handles)
     try:
-        key = (op, layouts, tuple(sorted(parameters.items())))
+        # The shape of a result may depend on values: flatnonzero, unique, a mask as an index.
+        key = (op, layouts, out, tuple(sorted(parameters.items())))
         found = tape.instructions.get(key)
     except TypeError:
         key = found = None
@@ -281,13 +280,14 @@ def structural(op: Structural, operands: tuple[Any, ...], parameters: dict[str, 
 
 def record(op: Op, operands: tuple[Any, ...], parameters: dict[str, Any]) -> Tensor:
     """Record an op on operands at least one of which is a Tensor."""
-    from tape.natives import NATIVES
-
     if isinstance(op, Elementwise):
         if parameters:
             raise TypeError(f"{op.name} takes no keyword arguments here: {', '.join(parameters)}")
         return elementwise(op, operands)
     assert isinstance(op, Structural)
+    first = operands[0]
+    if isinstance(first, Tensor) and first._tape.owner != get_ident():
+        first._tape.refuse()
     native = NATIVES.get(op.native)
     if native is not None:
         made = native(op, operands, parameters)

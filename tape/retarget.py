@@ -7,6 +7,7 @@ Tensors alone.
 
 from __future__ import annotations
 
+import threading
 import types
 from typing import Any
 
@@ -17,6 +18,14 @@ from tape.errors import DetachedError, UnsupportedError
 from tape.tensor import Tensor
 
 _copies: dict[Any, Any] = {}
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.functions: set[Any] = set()
+
+
+_running = _Running()
 
 
 def _keep(convert: Any) -> Any:
@@ -64,9 +73,13 @@ def run(function: Any, arguments: Any, keywords: Any, unsupported: str) -> Any:
     if function not in _copies:
         _copies[function] = _copy(function)
     copied = _copies[function]
-    if copied is None:
+    # NumPy's code may only hand on to the method of the same name, which would end up here again.
+    if copied is None or function in _running.functions:
         raise UnsupportedError(unsupported)
+    _running.functions.add(function)
     try:
         return copied(*arguments, **keywords)
     except (DetachedError, UnsupportedError, AttributeError) as error:
         raise UnsupportedError(unsupported) from error
+    finally:
+        _running.functions.discard(function)

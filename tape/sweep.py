@@ -18,10 +18,11 @@ from tape.compiled import (
     float64s,
     int32s,
     int64s,
+    note,
 )
 from tape.instruction import DIRECT, ELEMENT, ELEMENTWISE, FILL, GATHER, HOST, MATMUL, MOVE, SINGLE, UNREAD
 from tape.layout import FLOAT32
-from tape.wengert import ARITY, BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, KERNEL, KIND, PLAN, READY, SCALARS
+from tape.wengert import ARITY, BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTENT, KERNEL, KIND, PLAN, READY, SCALARS
 
 (
     COUNT, ENTRIES, CELLS, ACTIVITY, ROWS, TABLE, POOL_SIZE, POOL, OPERANDS_SIZE, OPERANDS, NUMBERS, HEADS_SIZE, HEADS,
@@ -191,6 +192,7 @@ def adjoint_of(m, slot):  # type: ignore[no-untyped-def]
         int64s(m, STATE)[TOP] = address + column(m, row, BYTES)
         if word(m, TOP) > word(m, LIMIT):
             raise MemoryError("the adjoints did not fit the memory computed for them")
+    note(m, address, column(m, row, EXTENT))
     adjoints_of(m)[slot] = address
     return address, True
 
@@ -207,6 +209,7 @@ def release(m, slot, row):  # type: ignore[no-untyped-def]
     """Hand the memory of a processed adjoint to later ones of its size."""
     address = adjoints_of(m)[slot]
     kind = column(m, row, CLASS)
+    note(m, address, 8)
     int64s(address, 1)[0] = heads_of(m)[kind]
     heads_of(m)[kind] = address
     adjoints_of(m)[slot] = 0
@@ -246,7 +249,7 @@ def _elementwise(m, e, row, g):  # type: ignore[no-untyped-def]
         q = p + 3 + ndim + k * (3 + 2 * ndim)
         repeated = pool_of(m)[q + 2] != 0
         if new and repeated:
-            zero_bytes(target, column(m, entry(m, slot, 0) - SCALARS, BYTES))
+            zero_bytes(target, column(m, entry(m, slot, 0) - SCALARS, EXTENT))
         direct = new and not repeated
         for start in range(0, size, BLOCK):
             n = min(BLOCK, size - start)
@@ -309,6 +312,8 @@ def _matmul(m, e, row, g):  # type: ignore[no-untyped-def]
         target, new = adjoint_of(m, slot)
         size = rows * inner if k == 0 else inner * columns
         result = target if new else word(m, TOP)
+        if not new:
+            note(m, result, size * width)
         other = value_of(m, entry(m, e, 2 - k))
         if k == 0:
             _multiply(
@@ -322,6 +327,7 @@ def _matmul(m, e, row, g):  # type: ignore[no-untyped-def]
             )  # fmt: skip
         if not new:
             add_plain(target, result, pool_of(m)[p + 3], size)
+            note(m, result, 0)
 
 
 @compiled()
@@ -329,7 +335,7 @@ def _element(m, e, row, g):  # type: ignore[no-untyped-def]
     slot = entry(m, e, 1)
     target, new = adjoint_of(m, slot)
     if new:
-        zero_bytes(target, column(m, entry(m, slot, 0) - SCALARS, BYTES))
+        zero_bytes(target, column(m, entry(m, slot, 0) - SCALARS, EXTENT))
     float64s(target, entry(m, e, 3) + 1)[entry(m, e, 3)] += float64s(g, 1)[0]
 
 

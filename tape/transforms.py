@@ -74,6 +74,7 @@ def _bring(tape: Tape, x: Any, where: str) -> Tensor:
     if kind is float or kind is int or kind is np.float64:
         return record.leaf_number(tape, float(x), record.FLOAT if kind is np.float64 else PYTHON_FLOAT)
     if isinstance(x, Tensor):
+        x._alive()
         raise UnsupportedError(
             f"{where} is a Tensor of an outer derivative: nested derivatives are not supported yet"
         )
@@ -292,6 +293,24 @@ class _ElementwiseGrad(_Transform):
                     f"{np.shape(value)}: use jacobian(f)"
                 )
         return (gradients, aux) if self.has_aux else gradients
+
+
+def record_call(
+    read: Callable[[Tape, list[Tensor], Any], Any], function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any
+) -> Any:
+    """Record a call as `grad` does, and give what ``read(tape, inputs, result)`` makes of it while the tape lives."""
+    if isinstance(function, _Transform):
+        function, argnums = function.function, function.argnums
+    if _current.tape is not None:
+        raise UnsupportedError("a function that is being differentiated cannot record another call on a new tape")
+    tape = Tape()
+    _current.tape = tape
+    try:
+        arguments = _Arguments(tape, function, argnums, args, kwargs)
+        return read(tape, arguments.inputs, function(*arguments.args, **arguments.kwargs))
+    finally:
+        _current.tape = None
+        tape.close()
 
 
 def _decorator(kind: type[_Transform], function: Any, argnums: Argnums, has_aux: bool) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tape import checked
 from tape.errors import StaleTensorError
 from tape.layout import Layout
 
@@ -23,9 +24,12 @@ SCALARS = 1024
 """Instructions below this are opcodes on float64 numbers."""
 
 ENTRY = 24
-KIND, ARITY, BYTES, CLASS, PLAN, OPCODE, CELL, READY, KERNEL, DTYPE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 11
-COLUMNS = 12
-"""Columns of the table of instructions; KERNEL is the first of three addresses, one for each operand."""
+KIND, ARITY, BYTES, CLASS, PLAN, OPCODE, CELL, READY, KERNEL, DTYPE, EXTENT = 0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12
+COLUMNS = 13
+"""Columns of the table of instructions; KERNEL is the first of three addresses, one for each operand.
+
+EXTENT is what the elements of the value take, BYTES the memory given to them.
+"""
 
 pack_number = struct.Struct("=iiiid").pack_into
 pack_array = struct.Struct("=iiiiq").pack_into
@@ -35,6 +39,8 @@ PackError = struct.error
 CHUNK = 1 << 20
 SMALL = 1 << 16
 """Values up to this many bytes are carved from chunks; larger ones have a buffer each."""
+REMEMBERED = 2
+"""The first chunks, whose views are kept from tape to tape: a function that is called again finds them made."""
 RETAINED = 1 << 29
 """Bytes of large buffers that a thread keeps for the next tape."""
 
@@ -55,12 +61,17 @@ class Workspace:
     def __init__(self) -> None:
         self.entries = np.empty((4096, 6), np.int32)
         self.chunks: list[tuple[np.ndarray[Any, Any], int]] = []
+        self.views: list[dict[int, tuple[Layout, np.ndarray[Any, Any]]]] = []
+        self.pointers: dict[str, tuple[np.ndarray[Any, Any], int]] = {}
         self.large: dict[int, list[tuple[np.ndarray[Any, Any], int]]] = {}
         self.large_bytes = 0
         self.adjoints: tuple[np.ndarray[Any, Any], int] = (_nothing, 0)
         self.cells = np.empty(0)
         self.active = np.empty(0, np.int8)
         self.scratch = aligned(1 << 16)
+        self.heads = np.zeros(64, np.int64)
+        self.missing = np.zeros(64, np.int32)
+        self.state = np.zeros(24, np.int64)
         self.operands = np.zeros(256, np.int64)
         self.operands_used = 0
         self.reset_instructions()
@@ -99,6 +110,14 @@ class Workspace:
         self.pool_used = end
         return start
 
+    def pointer(self, name: str) -> int:
+        """Give the address of one of the arrays here; NumPy takes a microsecond to tell it, so it is remembered."""
+        array = getattr(self, name)
+        known = self.pointers.get(name)
+        if known is None or known[0] is not array:
+            known = self.pointers[name] = array, array.ctypes.data
+        return known[1]
+
     def add_operands(self, numbers: list[int]) -> int:
         """Append the operands of an entry that has more than three; give the position of the first."""
         start, end = self.operands_used, self.operands_used + len(numbers)
@@ -119,12 +138,13 @@ class Workspace:
             self.large.clear()
             self.large_bytes = 0
         del self.chunks[64:]
+        del self.views[64:]
         if self.entries.nbytes > RETAINED // 4:
             self.entries = np.empty((4096, 6), np.int32)
             self.cells, self.active = np.empty(0), np.empty(0, np.int8)
         if self.adjoints[0].nbytes > 2 * RETAINED:
             self.adjoints = (_nothing, 0)
-        if len(self.details) > 20_000 or self.pool_used > 1_000_000:
+        if len(self.details) > 20_000 or self.pool_used > 1_000_000 or len(self.instructions) > 50_000:
             self.reset_instructions()
 
 
@@ -167,6 +187,8 @@ class Tape:
         "released",
         "saved",
         "top",
+        "views",
+        "weak",
         "workspace",
     )
 
@@ -176,12 +198,14 @@ class Tape:
         self.buffer = memoryview(self.workspace.entries).cast("B")
         self.count = 0
         self.constants: dict[float, int] = {}
+        self.weak: dict[float, Any] = {}
         self.instructions = self.workspace.instructions
         self.saved: dict[int, tuple[Any, ...]] = {}
         self.keep: list[Any] = []
         self.released: list[tuple[np.ndarray[Any, Any], int]] = []
         self.locked: dict[int, Any] = {}
         self.chunk = _nothing
+        self.views: dict[int, tuple[Layout, np.ndarray[Any, Any]]] = {}
         self.chunk_index = -1
         self.base = self.top = self.limit = 0
 
@@ -196,14 +220,14 @@ class Tape:
         self.workspace.entries = grown
         self.buffer = memoryview(grown).cast("B")
 
-    def append_number(self, instruction: int, a: int, b: int, value: float) -> int:
+    def append_number(self, instruction: int, a: int, b: int, value: float, c: int = 0) -> int:
         """Append an entry whose value is a float64 number; give its slot."""
         slot = self.count
         try:
-            pack_number(self.buffer, slot * ENTRY, instruction, a, b, 0, value)
+            pack_number(self.buffer, slot * ENTRY, instruction, a, b, c, value)
         except PackError:
             self.grow()
-            pack_number(self.buffer, slot * ENTRY, instruction, a, b, 0, value)
+            pack_number(self.buffer, slot * ENTRY, instruction, a, b, c, value)
         self.count = slot + 1
         return slot
 
@@ -243,7 +267,10 @@ class Tape:
                 self._next_chunk()
                 top = 0
             self.top = top + nbytes
-            return np.ndarray(layout.shape, layout.dtype, self.chunk, top), self.base + top
+            view = np.ndarray(layout.shape, layout.dtype, self.chunk, top)
+            if self.chunk_index < REMEMBERED:
+                self.views[top] = layout, view
+            return view, self.base + top
         pool = self.workspace.large.get(nbytes)
         if pool:
             block = pool.pop()
@@ -255,10 +282,12 @@ class Tape:
 
     def _next_chunk(self) -> None:
         self.chunk_index += 1
-        chunks = self.workspace.chunks
-        if self.chunk_index == len(chunks):
-            chunks.append(aligned(CHUNK))
-        self.chunk, self.base = chunks[self.chunk_index]
+        space = self.workspace
+        if self.chunk_index == len(space.chunks):
+            space.chunks.append(aligned(CHUNK))
+            space.views.append({})
+        self.chunk, self.base = space.chunks[self.chunk_index]
+        self.views = space.views[self.chunk_index]
         self.top, self.limit = 0, CHUNK
 
     # ------------------------------------------------------------ life
@@ -279,6 +308,7 @@ class Tape:
         if self.owner == 0:
             return
         unlock(self.locked)
+        checked.forget(self)
         self.owner = 0
         space = self.workspace
         for block in self.released:

@@ -1,0 +1,417 @@
+"""Sorting, order statistics, positions and counts.
+
+A sorted array is gathered by the positions that sort it, so its elements keep their gradients. Positions and counts have
+zero slope; they are ops too, so that they stand on the tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
+
+from ops.catalog import handles, structural
+from ops.reduce import NOT_GIVEN, _check, max_op, min_op
+from ops.shape import shape_of
+
+
+def _flat_or_axis(a: Any, axis: Any) -> tuple[Any, int]:
+    if axis is None:
+        return np.reshape(a, (-1,)), 0
+    return a, normalize_axis_index(axis, a.ndim)
+
+
+def _array(x: Any) -> Any:
+    if hasattr(x, "shape"):
+        return x
+    from ops.create import array
+
+    return array(x)
+
+
+# ---------------------------------------------------------------- sorting
+argsort_op = structural(lambda x, *, axis, kind: np.argsort(x, axis=axis, kind=kind), name="argsort")
+
+
+def _refuse_order(order: Any, name: str) -> None:
+    if order is not None:
+        raise TypeError(f"np.{name} with order= is for structured arrays, which are not supported on recorded values")
+
+
+def _kind(kind: Any, stable: Any) -> Any:
+    return ("stable" if stable else None) if stable is not None else kind
+
+
+@handles(np.argsort)
+def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    """Give the positions that sort an array."""
+    _refuse_order(order, "argsort")
+    a, axis = _flat_or_axis(a, axis)
+    return argsort_op(a, axis=axis, kind=_kind(kind, stable))
+
+
+@handles(np.sort)
+def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    """Sort along an axis; equal elements keep their order, and each its gradient."""
+    _refuse_order(order, "sort")
+    a, axis = _flat_or_axis(a, axis)
+    positions = argsort_op(a, axis=axis, kind="stable")
+    return a[positions] if a.ndim == 1 else np.take_along_axis(a, positions, axis)
+
+
+@handles(np.sort_complex)
+def sort_complex(a: Any) -> Any:
+    """Sort real values; NumPy's result is complex."""
+    raise TypeError("np.sort_complex gives complex values, which are not supported yet: write np.sort(a)")
+
+
+def _partition_positions(x: Any, *, kth: Any, axis: int) -> Any:
+    """Give the positions of the elements in NumPy's partitioned array: the k-th smallest of both are the same."""
+    parted = np.partition(x, kth, axis=axis)
+    ranks = np.argsort(np.argsort(parted, axis=axis, kind="stable"), axis=axis, kind="stable")
+    return np.take_along_axis(np.argsort(x, axis=axis, kind="stable"), ranks, axis=axis)
+
+
+partition_op = structural(_partition_positions, name="partition_positions")
+argpartition_op = structural(lambda x, *, kth, axis: np.argpartition(x, kth, axis=axis), name="argpartition")
+
+
+def _kth(kth: Any) -> Any:
+    return int(kth) if np.ndim(kth) == 0 else tuple(int(k) for k in kth)
+
+
+@handles(np.partition)
+def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+    """Put the k-th smallest element in its place, smaller ones before it and larger ones after."""
+    _refuse_order(order, "partition")
+    a, axis = _flat_or_axis(a, axis)
+    return np.take_along_axis(a, partition_op(a, kth=_kth(kth), axis=axis), axis)
+
+
+@handles(np.argpartition)
+def argpartition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+    """Give the positions that partition an array."""
+    _refuse_order(order, "argpartition")
+    a, axis = _flat_or_axis(a, axis)
+    return argpartition_op(a, kth=_kth(kth), axis=axis)
+
+
+lexsort_op = structural(lambda *keys, axis: np.lexsort(keys, axis=axis), name="lexsort")
+
+
+@handles(np.lexsort)
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    """Give the positions that sort by several keys, the last one first."""
+    return lexsort_op(*(_array(k) for k in keys), axis=axis)
+
+
+# ---------------------------------------------------------------- positions of extremes
+def _position(function: Callable[..., Any]) -> Callable[..., Any]:
+    name = function.__name__
+    op = structural(lambda x, *, axis, keepdims: function(x, axis=axis, keepdims=keepdims), name=name)
+
+    def position(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = NOT_GIVEN) -> Any:
+        _check(a, None, out, True, name)
+        axis = None if axis is None else normalize_axis_index(axis, a.ndim)
+        return op(a, axis=axis, keepdims=bool(keepdims is not NOT_GIVEN and keepdims))
+
+    position.__name__ = name
+    position.__doc__ = f"See `numpy.{name}`."
+    return handles(function)(position)
+
+
+argmax = _position(np.argmax)
+argmin = _position(np.argmin)
+nanargmax = _position(np.nanargmax)
+nanargmin = _position(np.nanargmin)
+
+
+# ---------------------------------------------------------------- median and quantiles
+def _reduced_last(a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+    """Bring the axes that are reduced to the end, as one; give also the shape for keepdims."""
+    from ops.reduce import axes_of
+
+    axes = axes_of(a, axis)
+    shape = shape_of(a)
+    rest = [d for d in range(len(shape)) if d not in axes]
+    kept = tuple(1 if d in axes else n for d, n in enumerate(shape))
+    moved = np.transpose(a, (*rest, *axes)) if len(shape) > 1 else a
+    return np.reshape(moved, (*(shape[d] for d in rest), int(np.prod([shape[d] for d in axes])))), kept
+
+
+def _finish(result: Any, kept: tuple[int, ...], lead: tuple[int, ...], keepdims: Any) -> Any:
+    return np.reshape(result, (*lead, *kept)) if keepdims is not NOT_GIVEN and keepdims else result
+
+
+def _floating(a: Any) -> Any:
+    return a if a.dtype.kind == "f" else a.astype(np.float64)
+
+
+@handles(np.median)
+def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
+    """Give the middle element, or the mean of the two in the middle; NaN where there is one."""
+    _check(a, None, out, True, "median")
+    last, kept = _reduced_last(_floating(a), axis)
+    n = last.shape[-1]
+    ordered = np.sort(last, axis=-1)
+    result = np.mean(ordered[..., (n - 1) // 2 : n // 2 + 1], axis=-1)
+    if n and np.any(np.isnan(ordered[..., -1])):
+        result = np.where(np.isnan(ordered[..., -1]), ordered[..., -1], result)
+    return _finish(result, kept, (), keepdims)
+
+
+# Hyndman and Fan's constants of the continuous methods.
+_CONTINUOUS = {
+    "interpolated_inverted_cdf": (0, 1), "hazen": (0.5, 0.5), "weibull": (0, 0),
+    "median_unbiased": (1 / 3.0, 1 / 3.0), "normal_unbiased": (3 / 8.0, 3 / 8.0),
+}  # fmt: skip
+_DISCRETE: dict[str, Callable[..., Any]] = {
+    "lower": np.floor, "higher": np.ceil, "nearest": np.rint,
+}  # fmt: skip
+
+
+def _virtual(n: Any, q: Any, method: str) -> Any:
+    """Give the place of a quantile between the sorted elements; n may differ from row to row."""
+    if method in _CONTINUOUS:
+        alpha, beta = _CONTINUOUS[method]
+        return n * q + (alpha + q * (1 - alpha - beta)) - 1
+    place = (n - 1) * q
+    if method in _DISCRETE:
+        return _DISCRETE[method](place)
+    if method == "midpoint":
+        return 0.5 * (np.floor(place) + np.ceil(place))
+    if method == "linear":
+        return place
+    raise TypeError(
+        f"method={method!r} is not supported on recorded values: use 'linear', 'lower', 'higher', 'nearest', 'midpoint' "
+        f"or one of {', '.join(_CONTINUOUS)}"
+    )
+
+
+def _pick(ordered: Any, index: Any, ragged: bool) -> Any:
+    """Take elements of the first axis; in ragged rows each row has its own positions."""
+    if not ragged:
+        return ordered[index]
+    rest = shape_of(ordered)[1:]
+    lead = shape_of(index)[: len(shape_of(index)) - len(rest)]
+    taken = np.take_along_axis(ordered, np.reshape(index, (-1, *rest)), 0)
+    return np.reshape(taken, (*lead, *rest))
+
+
+def _quantile(a: Any, q: Any, axis: Any, keepdims: Any, method: str, ragged: bool) -> Any:
+    a = _floating(a)
+    last, kept = _reduced_last(a, axis)
+    weak = isinstance(q, float | int)
+    q = np.asarray(q) if weak else q
+    if np.any(q < 0) or np.any(q > 1):
+        raise ValueError("Quantiles must be in the range [0, 1]")
+    ordered = np.moveaxis(np.sort(last, axis=-1), -1, 0)
+    lead, rest = shape_of(q), shape_of(ordered)[1:]
+    n = ordered.shape[0]
+    if n == 0:
+        raise IndexError("index -1 is out of bounds for axis 0 with size 0")
+    count = np.maximum(np.sum(~np.isnan(ordered), axis=0), 1) if ragged else n
+    spread = np.reshape(q, (*lead, *(1,) * len(rest))) if ragged else q
+    place = _virtual(count, spread, method)
+    place = np.clip(place, 0, count - 1)
+    before = np.floor(place)
+    weight = place - before
+    if method == "midpoint":
+        weight = np.where(weight == 0, 0.0, 0.5)
+    if not ragged:
+        weight = np.reshape(weight, (*lead, *(1,) * len(rest))) if rest or lead else weight
+    first = np.astype(before, np.int64)
+    low = _pick(ordered, first, ragged)
+    if method in _DISCRETE:
+        result = low
+    else:
+        high = _pick(ordered, np.astype(np.minimum(before + 1, count - 1), np.int64), ragged)
+        if weak:  # a Python number does not promote
+            weight = float(weight) if not ragged else np.astype(weight, a.dtype)
+        step = high - low
+        # NumPy's way to interpolate, which is exact at both ends.
+        result = np.where(weight >= 0.5, high - step * (1 - weight), low + step * weight)
+    spoilt = ordered[0] if ragged else ordered[-1]
+    if np.any(np.isnan(spoilt)):
+        result = np.where(np.isnan(spoilt), spoilt, result)
+    return _finish(result, kept, lead, keepdims)
+
+
+def _quantiles(name: str, ragged: bool, hundred: bool) -> Callable[..., Any]:
+    def quantile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
+                 method: str = "linear", keepdims: Any = False, *, weights: Any = None) -> Any:  # fmt: skip
+        a, q = _array(a), q if isinstance(q, float | int) else _array(q)
+        _check(a, None, out, True, name)
+        if weights is not None:
+            raise TypeError(f"np.{name} with weights= is not supported on recorded values")
+        return _quantile(a, q / 100 if hundred else q, axis, keepdims, method, ragged)
+
+    quantile.__name__ = name
+    quantile.__doc__ = f"See `numpy.{name}`; differentiable in the values and in q."
+    return quantile
+
+
+quantile = handles(np.quantile)(_quantiles("quantile", False, False))
+percentile = handles(np.percentile)(_quantiles("percentile", False, True))
+nanquantile = handles(np.nanquantile)(_quantiles("nanquantile", True, False))
+nanpercentile = handles(np.nanpercentile)(_quantiles("nanpercentile", True, True))
+
+
+@handles(np.nanmedian)
+def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
+    """Give the median of what is not NaN."""
+    _check(a, None, out, True, "nanmedian")
+    last, kept = _reduced_last(_floating(a), axis)
+    ordered = np.moveaxis(np.sort(last, axis=-1), -1, 0)
+    count = np.maximum(np.sum(~np.isnan(ordered), axis=0), 1)
+    low = _pick(ordered, np.astype((count - 1) // 2, np.int64), True)
+    high = _pick(ordered, np.astype(count // 2, np.int64), True)
+    return _finish(np.mean(np.stack([low, high]), axis=0), kept, (), keepdims)
+
+
+# ---------------------------------------------------------------- searching
+def _search(a: Any, v: Any, *sorter: Any, side: str) -> Any:
+    return np.searchsorted(a, v, side, *sorter)
+
+
+search_op = structural(_search, name="searchsorted")
+digitize_op = structural(lambda x, bins, *, right: np.digitize(x, bins, right), name="digitize")
+isin_op = structural(lambda x, y, *, invert: np.isin(x, y, invert=invert), name="isin")
+
+
+@handles(np.searchsorted)
+def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
+    """Give the positions where elements would be inserted into a sorted array."""
+    extra = () if sorter is None else (_array(sorter),)
+    return search_op(_array(a), _array(v), *extra, side=side)
+
+
+@handles(np.digitize)
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    """Give the number of the bin that each element lies in."""
+    return digitize_op(_array(x), _array(bins), right=bool(right))
+
+
+@handles(np.isin)
+def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Any:
+    """Tell which elements are among others."""
+    return isin_op(_array(element), _array(test_elements), invert=bool(invert))
+
+
+def _unique_part(part: int) -> Callable[..., Any]:
+    def forward(x: Any, *, axis: Any, equal_nan: bool) -> Any:
+        return np.unique(x, True, True, True, axis, equal_nan=equal_nan)[part]
+
+    return forward
+
+
+unique_ops = [structural(_unique_part(p), name=f"unique_{n}") for p, n in ((1, "index"), (2, "inverse"), (3, "counts"))]
+
+
+@handles(np.unique)
+def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
+           axis: Any = None, *, equal_nan: bool = True, sorted: bool = True) -> Any:  # fmt: skip
+    """Give the distinct elements, sorted; of equal ones the first has the gradient."""
+    keywords = {"axis": axis if axis is None else normalize_axis_index(axis, ar.ndim), "equal_nan": bool(equal_nan)}
+    index = unique_ops[0](ar, **keywords)
+    values = np.reshape(ar, (-1,))[index] if axis is None else np.take(ar, index, axis=keywords["axis"])
+    wanted = zip((return_inverse, return_counts), unique_ops[1:], strict=True)
+    rest = [index] * bool(return_index) + [op(ar, **keywords) for asked, op in wanted if asked]
+    return (values, *rest) if rest else values
+
+
+@handles(np.setdiff1d)
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    """Give the elements of one array that are not in another."""
+    ar1 = np.reshape(_array(ar1), (-1,))
+    ar1 = ar1 if assume_unique else np.unique(ar1)
+    return ar1[np.isin(ar1, ar2, invert=True)]
+
+
+# ---------------------------------------------------------------- counting
+def _bincount_examples(rng: np.random.Generator) -> Any:
+    yield (np.array([0, 2, 2, 1]), rng.normal(size=4)), {"minlength": 0}
+    yield (np.array([1, 1]), rng.normal(size=2)), {"minlength": 4}
+    yield (np.array([], np.int64), rng.normal(size=0)), {"minlength": 2}
+
+
+bincount_op = structural(
+    lambda x, *weights, minlength: np.bincount(x, *weights, minlength=minlength),
+    None,
+    lambda g, out, x, weights, *, minlength: g[x].astype(weights.dtype),
+    name="bincount",
+    examples=_bincount_examples,
+)
+
+
+@handles(np.bincount)
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
+    """Count whole numbers, or add up their weights, which are differentiable."""
+    x = _array(x)
+    if x.dtype.kind == "f":
+        raise TypeError("Cannot cast array data from float64 to int64 according to the rule 'safe'")
+    if weights is None:
+        return bincount_op(x, minlength=int(minlength))
+    weights = _array(weights)
+    if shape_of(weights) != shape_of(x):
+        raise ValueError("The weights and list don't have the same length.")
+    return bincount_op(x, weights, minlength=int(minlength))
+
+
+def _edges(a: Any, *, bins: int) -> Any:
+    return np.histogram_bin_edges(a, bins)
+
+
+def _edges_pullback(g: Any, out: Any, a: Any, *, bins: int) -> Any:
+    weight = (np.arange(bins + 1) / bins).astype(g.dtype)
+    axes = tuple(range(len(shape_of(a))))
+    total = 0.0 * a
+    for op, share in ((min_op, 1 - weight), (max_op, weight)):
+        extreme = op(a, axis=axes, keepdims=False)
+        total = total + op.pullback(0)(np.sum(g * share), extreme, a, axis=axes, keepdims=False)
+    return total
+
+
+def _edges_examples(rng: np.random.Generator) -> Any:
+    yield (rng.normal(size=(2, 3)),), {"bins": 3}
+
+
+edges_op = structural(_edges, _edges_pullback, name="histogram_bin_edges", examples=_edges_examples)
+
+
+def _counts(a: Any, edges: Any, *weights: Any, bins: Any, limits: Any) -> Any:
+    return np.histogram(a, edges if bins is None else bins, limits, weights=weights[0] if weights else None)[0]
+
+
+def _counts_pullback(position: int, g: Any, out: Any, a: Any, edges: Any, *weights: Any, bins: Any, limits: Any) -> Any:
+    if position < 2:
+        return None
+    number = np.where(a == edges[-1], shape_of(g)[0] - 1, np.searchsorted(edges, a, "right") - 1)
+    inside = (a >= edges[0]) & (a <= edges[-1])
+    return np.where(inside, g[np.where(inside, number, 0)], 0.0).astype(weights[0].dtype)
+
+
+counts_op = structural(_counts, every=_counts_pullback, name="histogram")
+
+
+@handles(np.histogram)
+def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    """Count elements between edges, or add up their weights; differentiable in the weights and the edges."""
+    a = _array(a)
+    if isinstance(bins, str):
+        raise TypeError(f"np.histogram with bins={bins!r} is not supported on recorded values: give a number or the edges")
+    count = int(bins) if not shape_of(bins) else None
+    limits = None if range is None else (float(range[0]), float(range[1]))
+    if count is None:
+        edges = _array(bins)
+    elif limits is not None:
+        edges = np.histogram_bin_edges(np.zeros(0), count, limits)
+    else:
+        edges = edges_op(a, bins=count)
+    extra = () if weights is None else (_array(weights),)
+    counts = counts_op(a, edges, *extra, bins=count, limits=limits if count is not None else None)
+    if density:
+        return counts / np.diff(edges) / np.sum(counts), edges
+    return counts, edges

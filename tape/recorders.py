@@ -1,0 +1,192 @@
+"""The recorders of elementwise ops: what every operation in a differentiated function costs.
+
+They are written out as source, once for one operand and once for two, and bound to each op, so that memory, entry and
+handle are made in place: a call saved here is saved on every operation. Whatever is not common goes to `tape.record`.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ops.catalog import Elementwise
+from tape import kernels, record
+from tape.layout import FLOAT, FLOAT64, PYTHON_FLOAT
+from tape.tensor import Tensor
+from tape.wengert import ENTRY, PackError, pack_array, pack_number
+
+_MEMORY = """
+    top = tape.top
+    known = tape.views.get(top)
+    if known is not None and known[0] is out:
+        result = known[1]
+        tape.top = top + out.nbytes
+        address = tape.base + top
+    else:
+        result, address = tape.allocate(out)
+"""
+
+_ENTRY = """
+    {indent}slot = tape.count
+    {indent}try:
+    {indent}    {pack}(tape.buffer, slot * ENTRY, {operands}, {value})
+    {indent}except PackError:
+    {indent}    tape.grow()
+    {indent}    {pack}(tape.buffer, slot * ENTRY, {operands}, {value})
+    {indent}tape.count = slot + 1
+    {indent}t = new(Tensor)
+    {indent}t._tape = tape
+    {indent}t._slot = slot
+    {indent}t._value = result
+    {indent}t._layout = {layout}
+    {indent}return t
+"""
+
+
+def _entry(pack: str, operands: str, value: str, layout: str, indent: str = "") -> str:
+    return _ENTRY.format(pack=pack, operands=operands, value=value, layout=layout, indent=indent)
+
+
+_UNARY = (
+    """
+def recorder(x):
+    if type(x) is not Tensor:
+        return slow(x)
+    tape = x._tape
+    if tape.owner != get_ident():
+        tape.refuse()
+    v = x._value
+    if type(v) is float:
+        return slow(x)
+    found = tape.instructions.get((op, x._layout))
+    if found is None:
+        return slow(x)
+    row, out = found
+"""
+    + _MEMORY
+    + """
+    ufunc(v, result)
+"""
+    + _entry("pack_array", "row, x._slot, -1, 0", "address", "out")
+)
+
+_BINARY = """
+def recorder(x, y):
+    if type(x) is not Tensor:
+        return slow({order})
+    tape = x._tape
+    if tape.owner != get_ident():
+        tape.refuse()
+    v = x._value
+    kind = type(y)
+    if type(v) is float:
+        if kind is Tensor:
+            w = y._value
+            if type(w) is not float or y._tape is not tape:
+                return slow({order})
+            b = y._slot
+            layout = x._layout
+            if layout is not y._layout:
+                layout = FLOAT
+        elif kind is float:
+            w = y
+            layout = x._layout
+            b = tape.constants.get(y)
+            if b is None:
+                b = number_slot(tape, y)
+        elif kind is int:
+            w = float(y)
+            layout = x._layout
+            b = number_slot(tape, w)
+        else:
+            return slow({order})
+        {compute}
+        {number}
+    p = x._layout
+    if kind is Tensor:
+        if y._tape is not tape:
+            return slow({order})
+        w = y._value
+        b = y._slot
+        q = y._layout
+        if type(w) is float:
+            return slow({order})
+    elif (kind is float or kind is int) and p.code == FLOAT64:
+        w = tape.weak.get(y)
+        if w is None:
+            return slow({order})
+        b = tape.constants[y]
+        q = PYTHON_FLOAT
+    elif kind is ndarray:
+        constant = bring(tape, y)
+        w = constant._value
+        if type(w) is float:
+            return slow({order})
+        b = constant._slot
+        q = constant._layout
+    else:
+        return slow({order})
+    found = tape.instructions.get((op, {layouts}))
+    if found is None:
+        return slow({order})
+    row, out = found
+    if out.cell:
+        return slow({order})
+    {memory}
+    ufunc({values}, result)
+    {array}
+"""
+
+
+def _source(symbol: str, reflected: bool) -> str:
+    order, layouts, values, operands = (
+        ("y, x", "q, p", "w, v", "b, x._slot") if reflected else ("x, y", "p, q", "v, w", "x._slot, b")
+    )
+    if symbol:
+        compute = "result = " + f" {symbol} ".join(values.split(", "))
+    else:
+        compute = f"result = float(ufunc({values}))\n        layout = FLOAT"
+    if symbol == "/":
+        compute = f"try:\n            {compute}\n        except ZeroDivisionError:\n            return slow({order})"
+    return _BINARY.format(
+        order=order,
+        layouts=layouts,
+        values=values,
+        compute=compute,
+        memory=_MEMORY.strip(),
+        number=_entry("pack_number", f"CODE, {operands}, 0", "result", "layout", "    ").strip(),
+        array=_entry("pack_array", f"row, {operands}, 0", "address", "out").strip(),
+    )
+
+
+def _bind(source: str, name: str, op: Elementwise, slow: Callable[..., Any]) -> Callable[..., Any]:
+    scope: dict[str, Any] = {
+        "Tensor": Tensor, "FLOAT": FLOAT, "FLOAT64": FLOAT64, "PYTHON_FLOAT": PYTHON_FLOAT, "CODE": op.code, "op": op,
+        "ENTRY": ENTRY, "PackError": PackError, "pack_number": pack_number, "pack_array": pack_array,
+        "get_ident": get_ident, "new": object.__new__, "ndarray": np.ndarray, "number_slot": record.number_slot,
+        "ufunc": op.forward, "slow": slow, "bring": record.constant,
+    }  # fmt: skip
+    exec(compile(source, f"<recorder of {name}>", "exec"), scope)
+    made: Callable[..., Any] = scope["recorder"]
+    made.__name__ = made.__qualname__ = name
+    return made
+
+
+def unary(op: Elementwise) -> Callable[[Any], Any]:
+    """Make the recorder of an elementwise op of one operand."""
+    slow = record.unary(op)
+    return _bind(_UNARY, op.name, op, slow) if op.is_ufunc else slow
+
+
+def binary(op: Elementwise, symbol: str = "", *, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    """Make the recorder of an elementwise op of two operands.
+
+    `symbol` is Python's operator for it, where there is one; `reflected` makes the method for ``y op x`` called on x.
+    """
+    slow = record.binary(op)
+    if not op.is_ufunc or not kernels.enable_numbers(op):
+        return (lambda x, y: slow(y, x)) if reflected else slow
+    return _bind(_source(symbol, reflected), op.name, op, slow)
