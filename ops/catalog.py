@@ -23,9 +23,11 @@ __all__ = [
     "Elementwise",
     "Op",
     "Structural",
+    "UnknownSlopeError",
     "elementwise",
     "handles",
     "structural",
+    "unknown",
 ]
 
 OPS: list[Op] = []
@@ -205,6 +207,29 @@ def handles(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
         return handler
 
     return register
+
+
+class UnknownSlopeError(TypeError, NotImplementedError):
+    """A derivative was asked for that no rule is known for."""
+
+
+def unknown(what: str) -> Partial:
+    """Make the partial of an operand whose slope is not zero but has no rule: it raises when it is needed.
+
+    It may be evaluated only where that operand is differentiated; compiled code cannot call it.
+
+    Parameters
+    ----------
+    what : str
+        The operand, for the message: "the order v of jv".
+    """
+
+    def partial(*values: Any) -> Any:
+        raise UnknownSlopeError(
+            f"the derivative with respect to {what} is not known here: pass it as a plain number or array"
+        )
+
+    return partial
 
 
 def parameters_of(function: Callable[..., Any]) -> list[str]:

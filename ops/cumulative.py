@@ -1,4 +1,4 @@
-"""Running sums and products, differences, convolution, and the reductions that leave NaN out."""
+"""Running sums and products, and the reductions that leave NaN out."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def _recurrence(a: Any, b: Any, *, reverse: bool) -> Any:
     rows = b.size // n if n else 0
     if 0 < rows <= FEW_ROWS:
         # Going backwards, the factor of each step stands one place before it.
-        factors = np.reshape(np.concatenate([a[..., 1:], a[..., :1]], axis=-1)[..., ::-1] if reverse else a, (rows, n))
+        factors = np.concatenate([a[..., 1:], a[..., :1]], axis=-1)[..., ::-1] if reverse else a
+        factors = np.reshape(factors, (rows, n))
         terms = np.reshape(b[..., ::-1] if reverse else b, (rows, n))
         lines = [
             list(itertools.accumulate(zip(f, t, strict=True), _step, initial=0.0))[1:]
@@ -105,7 +106,8 @@ def _recurrence_examples(rng: np.random.Generator) -> Any:
 recurrence_op = structural(
     _recurrence, every=_recurrence_pullback, name="linear_recurrence", examples=_recurrence_examples
 )
-"""Along the last axis ``y[t] = b[t] + a[t] * y[t - 1]``; in reverse its transpose, ``y[t] = b[t] + a[t + 1] * y[t + 1]``.
+"""Along the last axis ``y[t] = b[t] + a[t] * y[t - 1]``; in reverse its transpose,
+``y[t] = b[t] + a[t + 1] * y[t + 1]``.
 
 A step from y = 0 adds nothing whatever its factor is.
 """
@@ -156,101 +158,6 @@ def _cumulative(running: Callable[..., Any], start: Callable[..., Any], name: st
 
 cumulative_sum = handles(np.cumulative_sum)(_cumulative(cumsum, np.zeros, "cumulative_sum"))
 cumulative_prod = handles(np.cumulative_prod)(_cumulative(cumprod, np.ones, "cumulative_prod"))
-
-
-# ---------------------------------------------------------------- differences
-@handles(np.ediff1d)
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
-    """Give the differences of consecutive elements, with elements put before and after them."""
-    flat = np.reshape(ary, (-1,))
-    parts = [] if to_begin is None else [_flat_as(to_begin, flat)]
-    parts.append(flat[1:] - flat[:-1])
-    if to_end is not None:
-        parts.append(_flat_as(to_end, flat))
-    return np.concatenate(parts) if len(parts) > 1 else parts[0]
-
-
-def _flat_as(x: Any, like: Any) -> Any:
-    if not hasattr(x, "dtype"):
-        x = np.asarray(x, like.dtype)
-    if not np.can_cast(x.dtype, like.dtype, casting="same_kind"):
-        raise TypeError("dtype of `to_begin` and `to_end` must be compatible with input `ary` under the `same_kind` rule.")
-    return np.reshape(x if x.dtype == like.dtype else x.astype(like.dtype), (-1,))
-
-
-# ---------------------------------------------------------------- convolution
-def _full(g: Any, first: int, second: int, mode: str, correlates: bool) -> Any:
-    """Put the adjoint of a convolution back to where it stands in the full one."""
-    small = min(first, second)
-    length = shape_of(g)[0]
-    if mode == "full":
-        return g
-    start = small - 1 if mode == "valid" else small - 1 - small // 2
-    if mode == "same" and correlates and second > first:
-        start = small // 2
-    end = first + second - 1 - length - start
-    return np.concatenate([np.zeros(start, g.dtype), g, np.zeros(end, g.dtype)])
-
-
-def _product_pullback(correlates: bool) -> Callable[..., Any]:
-    def pullback(position: int, g: Any, out: Any, a: Any, v: Any, *, mode: str) -> Any:
-        g = _full(g, shape_of(a)[0], shape_of(v)[0], mode, correlates)
-        if position == 0:
-            return np.correlate(g, v[::-1] if correlates else v, "valid")
-        slope = np.correlate(g, a, "valid")
-        return slope[::-1] if correlates else slope
-
-    return pullback
-
-
-def _product_examples(rng: np.random.Generator) -> Any:
-    for n, m in ((5, 3), (3, 5), (6, 4), (4, 6), (4, 4), (1, 3), (7, 1)):
-        for mode in ("full", "same", "valid"):
-            yield (rng.normal(size=n), rng.normal(size=m)), {"mode": mode}
-
-
-convolve_op = structural(
-    lambda a, v, *, mode: np.convolve(a, v, mode),
-    every=_product_pullback(False),
-    name="convolve",
-    examples=_product_examples,
-)
-correlate_op = structural(
-    lambda a, v, *, mode: np.correlate(a, v, mode),
-    every=_product_pullback(True),
-    name="correlate",
-    examples=_product_examples,
-)
-
-
-def _vectors(a: Any, v: Any) -> tuple[Any, Any]:
-    a, v = (x if hasattr(x, "shape") else np.asarray(x) for x in (a, v))
-    a, v = _number_as_vector(a), _number_as_vector(v)
-    if a.ndim > 1 or v.ndim > 1:
-        raise ValueError("object too deep for desired array")
-    if 0 in (a.shape[0], v.shape[0]):
-        raise ValueError("a cannot be empty" if a.shape[0] == 0 else "v cannot be empty")
-    return a, v
-
-
-@handles(np.convolve)
-def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """Convolve two vectors."""
-    return convolve_op(*_vectors(a, v), mode=_mode(mode))
-
-
-@handles(np.correlate)
-def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
-    """Correlate two vectors."""
-    return correlate_op(*_vectors(a, v), mode=_mode(mode))
-
-
-def _mode(mode: Any) -> str:
-    names = {0: "valid", 1: "same", 2: "full"}
-    found = names.get(mode, mode)
-    if found not in names.values():
-        raise ValueError("mode must be one of 'valid', 'same', or 'full'")
-    return str(found)
 
 
 # ---------------------------------------------------------------- NaN left out
@@ -304,7 +211,9 @@ def _nan_extreme(op: Any, name: str) -> Callable[..., Any]:
                initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
         _check(a, None, out, where, name)
         if initial is not NOT_GIVEN:
-            raise TypeError(f"np.{name} with initial= is not supported on recorded values: take np.maximum or np.minimum")
+            raise TypeError(
+                f"np.{name} with initial= is not supported on recorded values: take np.maximum or np.minimum after"
+            )
         return op(a, axis=axes_of(a, axis), keepdims=_kept(keepdims))
 
     reduce.__name__ = name

@@ -113,7 +113,7 @@ det_op = structural(
 
 
 def _slogdet_pullback(g: Any, out: Any, a: Any) -> Any:
-    """Give g times the transposed inverse; the sign, in front, has no slope. A singular matrix has an infinite slope."""
+    """Give g times the transposed inverse; the sign has no slope. A singular matrix has an infinite slope."""
     g = lift(g[..., 1], 2)
     singular = lift(out[..., 0] == 0, 2)
     if not bool(np.any(singular)):

@@ -51,17 +51,17 @@ def _pullback(position: int, g: Any, out: Any, *operands: Any, subscripts: str, 
         return value
     value = np.broadcast_to(value, tuple(sizes.values()))
     places = list(sizes)
-    steps = [
-        np.arange(sizes[c]).reshape([-1 if k == places.index(c) else 1 for k in range(len(places))]) for c in own
-    ]
+    steps = [np.arange(sizes[c]).reshape([-1 if k == places.index(c) else 1 for k in range(len(places))]) for c in own]
     return scatter_op(value, *steps, spec=(ARRAY,) * len(own), shape=tuple(shape))
 
 
 def _examples(rng: np.random.Generator) -> Any:
     cases: tuple[tuple[str, list[tuple[int, ...]]], ...] = (
         ("ij,jk->ik", [(2, 3), (3, 4)]), ("ij,jk->k", [(2, 3), (3, 4)]), ("ii->", [(3, 3)]), ("ii->i", [(3, 3)]),
-        ("nd,nn->d", [(3, 2), (3, 3)]), ("abcd->bd", [(2, 3, 2, 2)]), ("ij->ji", [(2, 3)]), ("i,j,k->jik", [(2,), (3,), (2,)]),
-        ("i,i,i->", [(3,), (3,), (3,)]), ("bij,bjk->bik", [(2, 2, 3), (2, 3, 2)]), ("bij,bjk->bik", [(1, 2, 3), (4, 3, 2)]),
+        ("nd,nn->d", [(3, 2), (3, 3)]), ("abcd->bd", [(2, 3, 2, 2)]), ("ij->ji", [(2, 3)]), ("i,j,k->jik", [(2,),
+        (3,), (2,)]),
+        ("i,i,i->", [(3,), (3,), (3,)]), ("bij,bjk->bik", [(2, 2, 3), (2, 3, 2)]), ("bij,bjk->bik", [(1, 2, 3),
+        (4, 3, 2)]),
         ("ij,ij->i", [(2, 1), (2, 3)]), ("iij,j->i", [(2, 2, 3), (3,)]), ("iii->i", [(2, 2, 2)]), (",i->i", [(), (3,)]),
         ("i->", [(3,)]), ("->", [()]), ("ij,jk->ik", [(2, 0), (0, 3)]), ("ij,k->", [(2, 3), (4,)]),
         ("i,ij,j->", [(30,), (30, 40), (40,)]),

@@ -1,4 +1,4 @@
-"""Choosing, interpolating, windows, applying functions, polynomials and covariances, told in terms of other functions."""
+"""Choosing, interpolating, windows, applying functions and covariances, told in terms of other functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from ops.catalog import handles, structural
 from ops.create import array
-from ops.index import ARRAY, scatter_op
+from ops.index import ARRAY, index_op, scatter_op
 from ops.shape import shape_of
 
 
@@ -116,25 +116,31 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
 # ---------------------------------------------------------------- interpolation
 def _segment(x: Any, xp: Any) -> Any:
     """Give the number of the segment that x lies in; a knot belongs to the one on its right, the last to its left."""
-    return np.clip(np.searchsorted(xp, x, "right") - 1, 0, max(shape_of(xp)[0] - 2, 0))
+    return np.astype(np.clip(np.searchsorted(xp, x, "right") - 1, 0, max(shape_of(xp)[0] - 2, 0)), np.int64)
+
+
+def _pick(x: Any, index: Any) -> Any:
+    """Give x[index], recorded if either is."""
+    return index_op(x, index, spec=(ARRAY,))
 
 
 def _interp_pullback(position: int, g: Any, out: Any, x: Any, xp: Any, fp: Any) -> Any:
     n = shape_of(xp)[0]
     j = _segment(x, xp)
-    k = np.minimum(j + 1, n - 1)
-    width = xp[k] - xp[j]
+    k = np.astype(np.minimum(j + 1, n - 1), np.int64)
+    low, high = _pick(xp, j), _pick(xp, k)
+    width = high - low
     inside = (x >= xp[0]) & (x <= xp[-1]) & (width > 0)
     safe = np.where(inside, width, 1.0)
-    share = np.clip((x - xp[j]) / safe, 0.0, 1.0)
+    share = np.clip((x - low) / safe, 0.0, 1.0)
     share = np.where(inside, share, np.where(x > xp[-1], 1.0 * (k > j), 0.0))
-    slope = np.where(inside, (fp[k] - fp[j]) / safe, 0.0)
+    slope = np.where(inside, (_pick(fp, k) - _pick(fp, j)) / safe, 0.0)
     if position == 0:
         return np.where(g == 0, 0.0, g * slope)
     weight = g if position == 2 else np.where(g == 0, 0.0, -g * slope)
     flat = np.reshape(j, (-1,)), np.reshape(k, (-1,))
-    low = scatter_op(np.reshape(weight * (1.0 - share), (-1,)), flat[0], spec=(ARRAY,), shape=(n,))
-    return low + scatter_op(np.reshape(weight * share, (-1,)), flat[1], spec=(ARRAY,), shape=(n,))
+    left = scatter_op(np.reshape(weight * (1.0 - share), (-1,)), flat[0], spec=(ARRAY,), shape=(n,))
+    return left + scatter_op(np.reshape(weight * share, (-1,)), flat[1], spec=(ARRAY,), shape=(n,))
 
 
 def _interp_examples(rng: np.random.Generator) -> Any:
@@ -176,7 +182,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 @handles(np.i0)
 def i0(x: Any) -> Any:
     """Give the modified Bessel function of order 0."""
-    from ops.special import numpy_i0
+    from ops.bessel import numpy_i0
 
     return numpy_i0(x)
 
@@ -198,20 +204,6 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     return tuple(np.broadcast_to(p, shape) for p in parts)
 
 
-@handles(np.vander)
-def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
-    """Give the matrix of powers."""
-    if x.ndim != 1:
-        raise ValueError("x must be a one-dimensional array or sequence.")
-    n = x.shape[0] if N is None else int(N)
-    column = np.reshape(x, (-1, 1))
-    powers = np.ones((x.shape[0], min(n, 1)), x.dtype)
-    if n > 1:
-        repeated = np.broadcast_to(column, (x.shape[0], n - 1))
-        powers = np.concatenate([powers, np.cumprod(repeated, axis=1)], axis=1)
-    return powers if increasing else powers[:, ::-1]
-
-
 # ---------------------------------------------------------------- windows
 def _window_pullback(g: Any, out: Any, x: Any, *, axis: int, width: int) -> Any:
     """Add up the adjoints of each place in the window, moved to where it was taken from."""
@@ -220,7 +212,9 @@ def _window_pullback(g: Any, out: Any, x: Any, *, axis: int, width: int) -> Any:
     total: Any = None
     for k in range(width):
         part = g[..., k]
-        edges = [np.zeros((*shape_of(part)[:axis], m, *shape_of(part)[axis + 1 :]), g.dtype) for m in (k, n - count - k)]
+        edges = [
+            np.zeros((*shape_of(part)[:axis], m, *shape_of(part)[axis + 1 :]), g.dtype) for m in (k, n - count - k)
+        ]
         part = np.concatenate([edges[0], part, edges[1]], axis=axis)
         total = part if total is None else total + part
     return total
@@ -240,7 +234,9 @@ window_op = structural(
 
 
 @handles(np.lib.stride_tricks.sliding_window_view)
-def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False) -> Any:
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Any:
     """Give all windows of a shape along axes, as further axes; the result is a copy, not a view."""
     widths = tuple(window_shape) if np.iterable(window_shape) else (window_shape,)
     if axis is None:
@@ -289,7 +285,9 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
     wrapped = np.where((wrapped == -half) & (step > 0), half, wrapped)
     correction = np.where(abs(step) < (half if discont is None else discont), 0.0 * step, wrapped - step)
     lead = (slice(None),) * axis
-    return np.concatenate([p[(*lead, slice(0, 1))], p[(*lead, slice(1, None))] + np.cumsum(correction, axis)], axis=axis)
+    return np.concatenate(
+        [p[(*lead, slice(0, 1))], p[(*lead, slice(1, None))] + np.cumsum(correction, axis)], axis=axis
+    )
 
 
 def _rows(m: Any, rowvar: bool) -> Any:
@@ -342,73 +340,3 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
         return c / c
     deviation = np.sqrt(np.diag(c))
     return np.clip(c / deviation[:, None] / deviation[None, :], -1, 1)
-
-
-# ---------------------------------------------------------------- polynomials
-@handles(np.polymul)
-def polymul(a1: Any, a2: Any) -> Any:
-    """Multiply polynomials given by their coefficients, highest power first."""
-    factors = []
-    for a in (a1, a2):
-        a = np.trim_zeros(np.atleast_1d(_array(a)), "f")
-        factors.append(a if a.size else np.zeros(1))
-    return np.convolve(*factors)
-
-
-@handles(np.polydiv)
-def polydiv(u: Any, v: Any) -> Any:
-    """Divide polynomials given by their coefficients; give quotient and remainder."""
-    u, v = np.atleast_1d(_array(u)) + 0.0, np.atleast_1d(_array(v)) + 0.0
-    m, n = u.shape[0] - 1, v.shape[0] - 1
-    scale = 1.0 / v[0]
-    r = u + 0.0 * v[0]
-    quotient = []
-    for k in range(m - n + 1):
-        d = scale * r[k]
-        quotient.append(d)
-        r = np.concatenate([r[:k], r[k : k + n + 1] - d * v, r[k + n + 1 :]])
-    q = np.stack(quotient) if quotient else np.zeros(1)
-    while r.shape[0] > 1 and abs(r[0]) <= 1e-8:
-        r = r[1:]
-    return q, r
-
-
-@handles(np.polyder)
-def polyder(p: Any, m: int = 1) -> Any:
-    """Give the coefficients of the m-th derivative of a polynomial."""
-    if m < 0:
-        raise ValueError("Order of derivative must be positive (see polyint)")
-    p = _array(p)
-    for _ in range(int(m)):
-        n = p.shape[0] - 1
-        p = p[:-1] * np.arange(max(n, 0), 0, -1, dtype=p.dtype)
-    return p
-
-
-@handles(np.polyint)
-def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
-    """Give the coefficients of the m-th integral of a polynomial."""
-    if m < 0:
-        raise ValueError("Order of integral must be positive (see polyder)")
-    p = _array(p)
-    constants = np.zeros(m) if k is None else np.reshape(_array(k), (-1,))
-    if constants.shape[0] == 1 and m > 1:
-        constants = constants[0] * np.ones(m)
-    if constants.shape[0] < m:
-        raise ValueError("k must be a scalar or a rank-1 array of length 1 or >m.")
-    for order in range(int(m)):
-        divisors = np.arange(p.shape[0], 0, -1, dtype=p.dtype)
-        p = np.concatenate([p / divisors, constants[order : order + 1]])
-    return p
-
-
-@handles(np.poly)
-def poly(seq_of_zeros: Any) -> Any:
-    """Give the coefficients of the polynomial with the given real roots."""
-    zeros = np.atleast_1d(seq_of_zeros)
-    if zeros.ndim != 1:
-        raise TypeError("np.poly of a matrix is not supported on recorded values")
-    a = np.ones(1, zeros.dtype)
-    for k in range(zeros.shape[0]):
-        a = np.convolve(a, np.concatenate([np.ones(1, zeros.dtype), -zeros[k : k + 1]]))
-    return a

@@ -29,7 +29,17 @@ def spec_of(index: Any) -> tuple[tuple[Any, ...], list[Any]]:
             spec.append(("slice", *(None if s is None else int(s.__index__()) for s in (item.start, item.stop, item.step))))
         else:
             spec.append(ARRAY)
-            arrays.append(item if hasattr(item, "shape") else np.asarray(item) if len(np.shape(item)) or isinstance(item, bool) or np.size(item) else np.zeros(0, np.intp))
+            array = item if hasattr(item, "shape") else np.asarray(item)
+            if not array.size and not hasattr(item, "shape"):
+                array = array.astype(np.intp)
+            if array.dtype.kind not in "biu":
+                raise IndexError(
+                    "arrays used as indices must be of integer (or boolean) type"
+                    if array.ndim and hasattr(item, "shape")
+                    else "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean "
+                    "arrays are valid indices"
+                )
+            arrays.append(array)
     return tuple(spec), arrays
 
 
@@ -237,6 +247,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     """Shift elements along axes; those shifted out come in at the other end."""
     if axis is None:
         return np.reshape(roll(np.reshape(a, -1), shift, 0), a.shape)
+    unrolled = a
     shifts, axes = np.broadcast_arrays(shift, axis)
     for s, d in zip(shifts.reshape(-1), axes.reshape(-1), strict=True):
         d = normalize_axis_index(int(d), a.ndim)
@@ -246,7 +257,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
             lead = (slice(None),) * d
             if s:
                 a = np.concatenate([a[(*lead, slice(length - s, None))], a[(*lead, slice(None, length - s))]], axis=d)
-    return a
+    return +a if a is unrolled else a
 
 
 @handles(np.repeat)

@@ -1,4 +1,4 @@
-"""Linear algebra: products. Solvers and factorisations stand in `ops.solve`, norms in `ops.norm`, einsum in `ops.einsum`."""
+"""Linear algebra: products. Solvers and factorisations are in `ops.solve`, norms in `ops.norm`."""
 
 from __future__ import annotations
 

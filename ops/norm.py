@@ -133,7 +133,7 @@ def cond(x: Any, p: Any = None) -> Any:
             inverse = inv(np.where(singular, eye_like(x), x))
             ratio = norm(x, p, (-2, -1)) * norm(inverse, p, (-2, -1))
             ratio = np.where(singular[..., 0, 0], np.nan, ratio)
-        undefined = np.isnan(ratio) & ~np.any(np.isnan(x), axis=(-2, -1))
+        undefined = np.logical_and(np.isnan(ratio), np.logical_not(np.any(np.isnan(x), axis=(-2, -1))))
     return np.where(undefined, np.inf, ratio) if bool(np.any(undefined)) else ratio
 
 
@@ -203,7 +203,10 @@ def _lstsq_examples(rng: np.random.Generator) -> Any:
 
 
 lstsq_op = structural(
-    lambda a, b, *, rcond: np.linalg.lstsq(a, b, rcond)[0], every=_lstsq_pullback, name="lstsq", examples=_lstsq_examples
+    lambda a, b, *, rcond: np.linalg.lstsq(a, b, rcond)[0],
+    every=_lstsq_pullback,
+    name="lstsq",
+    examples=_lstsq_examples,
 )
 
 
@@ -250,7 +253,7 @@ qr_op = structural(_qr, _qr_pullback, name="qr", examples=_qr_examples)
 
 
 @handles(np.linalg.qr)
-def qr(a: Any, mode: str = "reduced") -> Any:
+def qr(a: Any, mode: Any = "reduced") -> Any:
     """Give orthonormal columns and the upper triangle that make up a matrix."""
     if mode not in ("reduced", "complete", "r"):
         return np.linalg.qr(stand_in(a), mode) if mode != "raw" else _refuse_qr(mode)

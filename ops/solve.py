@@ -1,7 +1,7 @@
 """Linear algebra: solvers, determinants and factorisations.
 
-An op has one result, so a function with several (eigh, svd, ...) packs them into one array, whose slices are the results:
-its pullback sees all their adjoints at once. Gradients by a symmetric matrix are symmetric.
+An op has one result, so a function with several (eigh, svd, ...) packs them into one array, whose slices are the
+results: its pullback sees all their adjoints at once. Gradients by a symmetric matrix are symmetric.
 """
 
 from __future__ import annotations
@@ -86,16 +86,15 @@ def _solve_pullback(position: int, g: Any, out: Any, a: Any, b: Any) -> Any:
 
 def _solve_examples(rng: np.random.Generator) -> Any:
     for make, shape in (
-        (_regular(3), (3,)), (_regular(3), (3, 2)), (_regular(2, 4), (2,)), (_regular(2, 4), (2, 3)), (_regular(1), (1,)),
+        (_regular(3), (3,)), (_regular(3), (3, 2)), (_regular(2, 4), (2,)), (_regular(2, 4), (2, 3)),
+        (_regular(1), (1,)),
         (_regular(2, 4, 1), (3, 2, 2)), (_regular(2), (3, 2, 1)), (_regular(0), (0, 2)), (_regular(0), (0,)),
         (_regular(2), (2, 0)),
     ):  # fmt: skip
         yield (make(rng), rng.normal(size=shape)), {}
 
 
-solve_op = structural(
-    lambda a, b: np.linalg.solve(a, b), every=_solve_pullback, name="solve", examples=_solve_examples
-)
+solve_op = structural(lambda a, b: np.linalg.solve(a, b), every=_solve_pullback, name="solve", examples=_solve_examples)
 inv_op = structural(
     lambda a: np.linalg.inv(a),
     quiet(lambda g, out, a: -np.matmul(transposed(out), np.matmul(g, transposed(out)))),
@@ -183,13 +182,13 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     return cholesky_op(a, upper=bool(upper))
 
 
-def _eigh(a: Any, *, uplo: str) -> Any:
+def _eigh(a: Any, *, uplo: Any) -> Any:
     values, vectors = np.linalg.eigh(a, uplo)
     return np.concatenate([values[..., None, :], vectors], axis=-2)
 
 
 @quiet
-def _eigh_pullback(g: Any, out: Any, a: Any, *, uplo: str) -> Any:
+def _eigh_pullback(g: Any, out: Any, a: Any, *, uplo: Any) -> Any:
     """Rotate diag(g of the values) + F * (V^T g of the vectors) back, F[i, j] = 1 / (w[j] - w[i]).
 
     F is 0 where two values coincide: what is smooth there does not turn the vectors within their space.
@@ -206,7 +205,7 @@ def _eigh_pullback(g: Any, out: Any, a: Any, *, uplo: str) -> Any:
 eigh_op = structural(_eigh, _eigh_pullback, name="eigh", examples=_no_examples)
 
 
-def _eigvalsh_pullback(g: Any, out: Any, a: Any, *, uplo: str) -> Any:
+def _eigvalsh_pullback(g: Any, out: Any, a: Any, *, uplo: Any) -> Any:
     vectors = np.linalg.eigh(a, uplo)[1]
     return np.matmul(scale(np.expand_dims(g, -2), vectors), transposed(vectors))
 
@@ -217,14 +216,14 @@ eigvalsh_op = structural(
 
 
 @handles(np.linalg.eigh)
-def eigh(a: Any, UPLO: str = "L") -> Any:
+def eigh(a: Any, UPLO: Any = "L") -> Any:
     """Give eigenvalues and eigenvectors of symmetric matrices."""
     packed = eigh_op(a, uplo=UPLO.upper())
     return EighResult(packed[..., 0, :], packed[..., 1:, :])
 
 
 @handles(np.linalg.eigvalsh)
-def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+def eigvalsh(a: Any, UPLO: Any = "L") -> Any:
     """Give eigenvalues of symmetric matrices."""
     return eigvalsh_op(a, uplo=UPLO.upper())
 
@@ -240,8 +239,8 @@ def _svd_pullback(g: Any, out: Any, a: Any) -> Any:
     """Rotate the gradient of the factors back.
 
     With X, Y the antisymmetric parts of U^T g and V^T g, the divisions by s[j]^2 - s[i]^2 are split into
-    (X + Y) / (s[j] - s[i]) and (X - Y) / (s[j] + s[i]): where values coincide only the first is left out, so that functions
-    of U V^T are exact too.
+    (X + Y) / (s[j] - s[i]) and (X - Y) / (s[j] + s[i]): where values coincide only the first is left out, so that
+    functions of U V^T are exact too.
     """
     if 0 in shape_of(a):
         return a

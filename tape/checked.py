@@ -14,6 +14,12 @@ from typing import Any
 
 import numpy as np
 
+REPLACEMENTS = (
+    "float64s", "float32s", "int64s", "int32s", "bytes_of", "note", "call_number_kernel", "call_array_kernel",
+    "call_ufunc_loop",
+)  # fmt: skip
+"""The functions here that take the place of those of the same name in `tape.compiled`."""
+
 Block = tuple[int, int, str]
 """Where a block begins and ends, and what it is."""
 
@@ -23,7 +29,7 @@ class Memory:
 
     __slots__ = ("_elements",)
 
-    def __init__(self, address: int, count: int, format: str) -> None:
+    def __init__(self, address: int, count: int, format: Any) -> None:
         size = max(count, 0) * _sizes[format]
         raw = (ctypes.c_char * size).from_address(address) if size else b""
         self._elements = memoryview(raw).cast("B").cast(format)
@@ -106,10 +112,12 @@ def forget(tape: Any) -> None:
 
 def note(m: int, address: int, nbytes: int) -> None:
     """Say that the machine's memory from `address` on is one block of `nbytes`."""
-    _sweeps[m][1].note(address, nbytes)
+    _sweeps[m][1].note(int(address), int(nbytes))
 
 
 def _open(address: int, count: int, format: str) -> Memory:
+    # Numbers may come out of an array.
+    address, count = int(address), int(count)
     if count <= 0:
         return Memory(address, 0, format)
     sweeps = list(_sweeps.values())

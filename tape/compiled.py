@@ -21,8 +21,8 @@ log = logging.getLogger("tape.compile")
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 
-CHECKED = bool(numba.config.DISABLE_JIT)
-"""Whether all of this runs as Python, with every access to memory checked (the environment variable NUMBA_DISABLE_JIT)."""
+CHECKED = bool(getattr(numba.config, "DISABLE_JIT", False))
+"""Whether all of this runs as Python, every access to memory checked (the environment variable NUMBA_DISABLE_JIT)."""
 
 
 class _Announcer(numba_event.Listener):
@@ -90,7 +90,7 @@ def kernel(signature: Any, function: Callable[..., Any]) -> int:
         return checked.kernel(function)
     made = numba.cfunc(signature, cache=_can_cache(), **OPTIONS)(function)
     _alive.append(made)
-    return int(made.address)
+    return int(made.address or 0)
 
 
 _alive: list[Any] = []
@@ -175,7 +175,7 @@ def _caller(count: int) -> Any:
     def call(typing_context: Any, address: Any, *integers: Any) -> Any:  # noqa: ARG001
         signature = types.void(types.int64, types.StarArgTuple([types.int64] * count))
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
             word = ir.IntType(64)
             function = ir.FunctionType(ir.VoidType(), [word] * count)
             values = [builder.extract_value(arguments[1], i) for i in range(count)]
@@ -193,11 +193,7 @@ call_array_kernel = _caller(11)
 call_ufunc_loop = _caller(4)
 
 if CHECKED:
-    float64s, float32s, int64s = checked.float64s, checked.float32s, checked.int64s
-    int32s, bytes_of, note = checked.int32s, checked.bytes_of, checked.note
-    call_number_kernel, call_array_kernel = checked.call_number_kernel, checked.call_array_kernel
-    call_ufunc_loop = checked.call_ufunc_loop
-
+    globals().update({name: getattr(checked, name) for name in checked.REPLACEMENTS})
 
 
 def as_int(array: np.ndarray[Any, Any]) -> int:

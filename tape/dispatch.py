@@ -23,7 +23,7 @@ def recorder(ufunc: Any) -> Callable[..., Any]:
     if made is None:
         op = UFUNCS.get(ufunc)
         if op is None:
-            op = _late(ufunc)
+            raise UnsupportedError(_unsupported(f"the ufunc {ufunc.__name__}", ufunc.__name__))
         if op.nin == 1:
             made = recorders.unary(op)
         elif op.nin == 2:
@@ -32,16 +32,6 @@ def recorder(ufunc: Any) -> Callable[..., Any]:
             made = lambda *operands: record.elementwise(op, operands)  # noqa: E731
         _recorders[ufunc] = made
     return made
-
-
-def _late(ufunc: Any) -> Any:
-    """Find the op of a ufunc of scipy.special, whose declarations are read when first needed."""
-    import ops.special  # noqa: F401
-
-    op = UFUNCS.get(ufunc)
-    if op is None:
-        raise UnsupportedError(_unsupported(f"the ufunc {ufunc.__name__}", ufunc.__name__))
-    return op
 
 
 def _unsupported(what: str, name: str) -> str:
@@ -67,6 +57,8 @@ def ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **keywords: Any) 
 
 
 def _first(ufunc: Any, inputs: tuple[Any, ...]) -> Any:
+    if ufunc not in UFUNCS and ufunc not in MULTIPLE_OUTPUTS and ufunc not in _FUNCTION_OF_UFUNC:
+        import ops.special  # noqa: F401  # its declarations are read when first needed
     several = MULTIPLE_OUTPUTS.get(ufunc)
     if several is not None:
         return several(*inputs)
@@ -161,4 +153,4 @@ def function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any
         return handler(*args, **kwargs)
     from tape.retarget import run
 
-    return run(func, args, kwargs, _unsupported(f"np.{func.__name__}", func.__name__))
+    return run(func, args, kwargs, _unsupported(f"{func.__module__.replace('numpy', 'np', 1)}.{func.__name__}", func.__name__))

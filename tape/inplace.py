@@ -10,7 +10,6 @@ somebody reads it as a whole. So filling an array element by element takes linea
 from __future__ import annotations
 
 import operator
-import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
@@ -22,10 +21,7 @@ from ops.index import assign_op, index_of, index_op, spec_of
 from tape import instruction, natives, record
 from tape.layout import FLOAT, FLOAT64, layout_of
 from tape.tensor import Tensor
-
-ViewRule = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Any]]
-"""How to take a view again from its base, and how to write the view's new value into the base."""
-
+from tape.views import watch
 
 # ---------------------------------------------------------------- reading
 def get(x: Tensor, index: Any) -> Any:
@@ -63,20 +59,6 @@ def _element(x: Tensor, i: int) -> Tensor:
     return record.handle(tape, slot, value, FLOAT)
 
 
-def watch(base: Tensor, view: Tensor, rule: ViewRule) -> Tensor:
-    """Note that a handle is a view, so that writes through either reach the other."""
-    if view is base:
-        return view
-    view._base = (base, rule)
-    views = getattr(base, "_views", None)
-    if views is None:
-        views = base._views = []
-    elif len(views) >= 32 and len(views) & (len(views) - 1) == 0:
-        views[:] = [v for v in views if v() is not None]
-    views.append(weakref.ref(view))
-    return view
-
-
 # ---------------------------------------------------------------- writing
 def assign(x: Tensor, index: Any, value: Any) -> None:
     """Write elements (``x[index] = value``)."""
@@ -84,11 +66,16 @@ def assign(x: Tensor, index: Any, value: Any) -> None:
         x._tape.refuse()
     if not x._layout.shape and type(x) is Tensor and index not in ((), Ellipsis):
         raise TypeError("a number does not support item assignment")
+    if isinstance(value, list | tuple):
+        value = FUNCTIONS["array"](value)
     if _gather_write(x, index, value):
+        return
+    if index is Ellipsis:
+        write(x, value, casting="unsafe")
         return
     spec, arrays = spec_of(index)
     if not isinstance(value, Tensor):
-        value = np.asarray(value) if not isinstance(value, list | tuple) else FUNCTIONS["array"](value)
+        value = np.asarray(value)
     move_to(x, assign_op(x, _cast(value, x), *arrays, spec=spec))
 
 
@@ -97,30 +84,48 @@ def _cast(value: Any, x: Tensor) -> Any:
     return value if value.dtype == x._layout.dtype else value.astype(x._layout.dtype)
 
 
-def write(x: Tensor, value: Any) -> Tensor:
+def write(x: Tensor, value: Any, *, casting: Any = "same_kind") -> Tensor:
     """Replace all elements (``out=``, ``x += v``); give the handle back."""
     if np.shape(value) != x._layout.shape:
         value = np.broadcast_to(value, x._layout.shape)
     if not isinstance(value, Tensor):
         value = record.constant(x._tape, np.asarray(value))
-    if not np.can_cast(value.dtype, x._layout.dtype, "same_kind"):
-        raise TypeError(f"Cannot cast output from {value.dtype} to {x._layout.dtype} with casting rule 'same_kind'")
-    move_to(x, _cast(value, x))
+    if not np.can_cast(value.dtype, x._layout.dtype, casting):
+        raise TypeError(f"Cannot cast output from {value.dtype} to {x._layout.dtype} with casting rule {casting!r}")
+    value = _cast(value, x)
+    if not value._layout.contiguous:
+        # The array keeps its order in memory, so that a later reshape is a view of it, as in NumPy.
+        value = +value
+    move_to(x, value)
     return x
 
 
 def move_to(x: Tensor, new: Tensor) -> None:
     """Let a handle stand for a new slot, and with it its base and its views."""
+    layout = x._layout
+    if layout.contiguous and not new._layout.contiguous:
+        new = +new
     _set(x, new)
     base = getattr(x, "_base", None)
     if base is not None:
         owner, (_, write_back) = base
         write_back(owner, new)
-        _set(x, new)
+        # A view in another order is taken again, since its order decides whether a reshape of it is a view.
+        if layout.contiguous and type(owner) is not Stale:
+            _set(x, new)
+        else:
+            x._layout = layout
+    _outdate_views(x)
+
+
+def _outdate_views(x: Tensor) -> None:
+    """Mark the views of a handle, and theirs, as in need of being taken again."""
     for reference in getattr(x, "_views", None) or ():
         view = reference()
-        if view is not None and view._base is not None and view._base[0] is x:
+        # The views of one that is marked are marked.
+        if view is not None and type(view) is not Stale and view._base is not None and view._base[0] is x:
             view.__class__ = Stale
+            _outdate_views(view)
 
 
 def _set(x: Tensor, new: Tensor) -> None:

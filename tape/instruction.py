@@ -84,7 +84,8 @@ def elementwise(space: Workspace, op: Elementwise, operands: tuple[Layout, ...],
     for partial in op.reads:
         read |= partial
     for position, layout in enumerate(operands):
-        repeated = layout.shape != out.shape
+        # Broadcasting adds axes of length 1 or repeats: equal sizes mean equal order in memory.
+        repeated = layout.size != out.size
         if layout.contiguous and not repeated and layout.code == out.code:
             how = DIRECT
         elif layout.size == 1 and layout.code == out.code:
@@ -138,7 +139,8 @@ def move(
         merged.append([shape[a], target[a], adjoint[a]])
     columns = _columns(MOVE, 1, detail[0].code, out)
     weight = int(np.float64(scale).view(np.int64))
-    plan = [len(merged), int(bijective), source.code, out.code, weight, 0 if source.cell else source.size * source.dtype.itemsize]
+    cleared = 0 if source.cell else source.size * source.dtype.itemsize
+    plan = [len(merged), int(bijective), source.code, out.code, weight, cleared]
     empty = 0 in shape
     plan += [0 if empty else m[0] for m in merged] + [m[1] for m in merged] + [m[2] for m in merged]
     return space.add_instruction(detail, columns, plan)

@@ -177,7 +177,7 @@ def prepare_numbers(code: int) -> None:
 
 def enable_numbers(op: Elementwise) -> bool:
     """Tell the sweep which operands of an op on numbers have a slope; say whether it can run natively on them."""
-    if op.nin > 2 or op.code >= SCALARS:
+    if op.nin > 2 or op.code >= SCALARS or not op.is_ufunc or "d" * op.nin + "->d" not in op.forward.types:
         return False
     bits = 0
     for position, partial in enumerate(op.partials):

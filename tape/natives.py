@@ -20,6 +20,7 @@ from tape import instruction
 from tape.layout import FLOAT, FLOAT32, FLOAT64, Layout, contiguous_strides, layout_of
 from tape.record import NATIVES, constant, handle, place, tape_of
 from tape.tensor import Tensor
+from tape.views import watch
 from tape.wengert import Tape
 
 
@@ -70,7 +71,12 @@ def reshape(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tenso
         value, address = x._tape.allocate(layout_of(value.shape, value.dtype))
         value[...] = x._value.reshape(shape)
         return _view(x, op, (), value, (0, 0), lambda: _units(shape), parameters, bijective=True, address=address)
-    return _view(x, op, (), value, (0, 0), lambda: _units(shape), parameters, bijective=True)
+    made = _view(x, op, (), value, (0, 0), lambda: _units(shape), parameters, bijective=True)
+
+    def write_back(base: Tensor, new: Tensor) -> None:
+        base[...] = np.reshape(new, base.shape)
+
+    return watch(x, made, (lambda base: np.reshape(base, shape), write_back))
 
 
 def transpose(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
@@ -81,7 +87,12 @@ def transpose(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Ten
         return None
     units = _units(x._layout.shape)
     value = x._value.transpose(axes)
-    return _view(x, op, axes, value, (0, 0), lambda: [units[a] for a in axes], parameters, bijective=True)
+    made = _view(x, op, axes, value, (0, 0), lambda: [units[a] for a in axes], parameters, bijective=True)
+
+    def write_back(base: Tensor, new: Tensor) -> None:
+        base[...] = np.transpose(new, np.argsort(axes))
+
+    return watch(x, made, (lambda base: np.transpose(base, axes), write_back))
 
 
 def broadcast(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:

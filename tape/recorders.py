@@ -178,7 +178,7 @@ def _bind(source: str, name: str, op: Elementwise, slow: Callable[..., Any]) -> 
 def unary(op: Elementwise) -> Callable[[Any], Any]:
     """Make the recorder of an elementwise op of one operand."""
     slow = record.unary(op)
-    return _bind(_UNARY, op.name, op, slow) if op.is_ufunc else slow
+    return _bind(_UNARY, op.name, op, slow) if op.is_ufunc and kernels.enable_numbers(op) else slow
 
 
 def binary(op: Elementwise, symbol: str = "", *, reflected: bool = False) -> Callable[[Any, Any], Any]:

@@ -29,26 +29,33 @@ _running = _Running()
 
 
 def _keep(convert: Any) -> Any:
-    def converted(x: Any, *arguments: Any, **keywords: Any) -> Any:
-        if isinstance(x, Tensor):
-            return x
+    def converted(x: Any, dtype: Any = None, *rest: Any, **keywords: Any) -> Any:
         if isinstance(x, list | tuple) and any(isinstance(item, Tensor) for item in x):
-            return FUNCTIONS["array"](x)
-        return convert(x, *arguments, **keywords)
+            x = FUNCTIONS["array"](x)
+        elif not isinstance(x, Tensor):
+            return convert(x, dtype, *rest, **keywords)
+        elif convert is np.array and keywords.get("copy", True):
+            x = +x  # NumPy's code may write into it
+        if dtype is not None and np.dtype(dtype) != x.dtype:
+            x = x.astype(dtype)
+        missing = keywords.get("ndmin", 0) - x.ndim
+        return np.reshape(x, (1,) * missing + x.shape) if missing > 0 else x
 
     return converted
 
 
 class _Numpy:
-    """NumPy, with conversions that leave Tensors alone."""
+    """A module of NumPy, with conversions that leave Tensors alone."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(np, name)
+        value = getattr(self._module, name)
         return _CONVERSIONS.get(value, value) if callable(value) and value.__hash__ else value
 
 
 _CONVERSIONS = {f: _keep(f) for f in (np.asarray, np.asanyarray, np.array, np.ascontiguousarray)}
-_numpy = _Numpy()
 
 
 def _copy(function: Any) -> Any:
@@ -60,7 +67,7 @@ def _copy(function: Any) -> Any:
     scope = dict(implementation.__globals__)
     for name, value in scope.items():
         if value is np or (isinstance(value, types.ModuleType) and value.__name__ in ("numpy._core.numeric", "numpy._core")):
-            scope[name] = _numpy
+            scope[name] = _Numpy(value)
         elif isinstance(value, types.BuiltinFunctionType | types.FunctionType) and value in _CONVERSIONS:
             scope[name] = _CONVERSIONS[value]
     copied = types.FunctionType(code, scope, implementation.__name__, implementation.__defaults__, implementation.__closure__)

@@ -144,6 +144,7 @@ class Tensor:
             "np.asarray(t), np.array([t, ...]), or writing t into a plain array,",
             "Build arrays with `ops.array([...])` or `np.stack([...])`, allocate with `ops.zeros(...)` or "
             "`np.zeros_like(t)` where Tensors are to be written, "
+            "call `ops.special.f` for a function f of SciPy that is not a ufunc (`ops.special.logsumexp(t)`), "
             "or take `t.numpy()` or `stop_gradient(t)` where no gradient is wanted",
         )
 

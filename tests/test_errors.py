@@ -258,7 +258,7 @@ def test_item() -> None:
 
 
 def test_float_as_an_index() -> None:
-    with pytest.raises(TypeError, match="index"):
+    with pytest.raises(TypeError):
         grad(lambda x: X[x])(1.0)
     with pytest.raises(TypeError, match="index"):
         grad(lambda x: sum(x for _ in range(x)))(3.0)
@@ -266,15 +266,16 @@ def test_float_as_an_index() -> None:
 
 # ---------------------------------------------------------------- functions without a rule
 def test_an_unsupported_function_is_named_with_the_nearest_supported_one() -> None:
-    text = error(lambda x: np.sum(np.nanquantile(x, 0.5)), X, kind=UnsupportedError)
-    assert "nanquantile" in text
+    text = error(lambda x: np.sum(np.linalg.eigvals(np.outer(x, x))), X, kind=UnsupportedError)
+    assert "np.linalg.eigvals has no derivative rule" in text
+    assert "eigvalsh" in text.split("nearest supported")[1]
     assert issubclass(UnsupportedError, TypeError)
     assert issubclass(UnsupportedError, NotImplementedError)
 
 
 def test_an_unsupported_ufunc_is_named_with_the_nearest_supported_one() -> None:
     made = np.frompyfunc(lambda v: v, 1, 1)
-    assert "?" in error(made, 1.0, kind=UnsupportedError) or True
+    assert "no derivative rule" in error(made, 1.0, kind=UnsupportedError)
     text = error(lambda x: np.sum(np.hypot.reduce(x)), X, kind=UnsupportedError)
     assert "hypot.reduce" in text
     assert "nearest supported" in text
@@ -368,6 +369,7 @@ def test_nested_derivatives_say_that_they_are_not_there_yet() -> None:
         lambda x: np.maximum(x, np.ones(2)), lambda x: np.einsum("ij->i", x), lambda x: np.split(x, 2),
         lambda x: np.linalg.solve(np.eye(2), x), lambda x: np.linalg.inv(x), lambda x: np.tensordot(x, np.ones(2), 1),
         lambda x: np.max(x[:0]), lambda x: np.swapaxes(x, 0, 1), lambda x: np.cumsum(x, axis=1), lambda x: x["a"],
+        lambda x: x[1.5], lambda x: x[np.array([1.5])], lambda x: x[[0, 5]],
     ],
 )  # fmt: skip
 def test_a_wrong_shape_gives_numpys_own_error(f: Any) -> None:
@@ -467,7 +469,7 @@ def test_check_grads_sees_a_small_error_and_nan() -> None:
     assert "element [0]" in message(lambda x: np.sum(x + 1e-5 * stop_gradient(x)), np.ones(1))
     check_grads(lambda x: np.sum(x + 1e-5 * stop_gradient(x)), np.ones(1), rtol=1e-4)
     with np.errstate(all="ignore"):
-        assert "gives nan" in message(lambda x: stop_gradient(x) * 2 + np.sqrt(x) * 0, 0.0) or True
+        assert "nan" in message(lambda x: np.sqrt(x) - np.sqrt(x) + x, 0.0)
 
 
 def test_check_grads_sees_a_function_that_is_not_one() -> None:

@@ -1,0 +1,168 @@
+"""Runs: neighbouring elementwise entries over large arrays of one size, swept block by block.
+
+Entry by entry, every adjoint would travel to memory and back. In a run all entries are processed for one block of
+elements before the next block begins. The adjoint of a slot that only the run itself uses then never needs more than a
+block of memory, which stays in the cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tape.blocks import BLOCK, add_block, add_plain, zero_bytes
+from tape.compiled import call_array_kernel, compiled
+from tape.instruction import ELEMENTWISE
+from tape.layout import FLOAT32
+from tape.machine import (
+    ACTIVE,
+    SCRATCH,
+    activity_of,
+    adjoint_of,
+    adjoints_of,
+    column,
+    dtype_of,
+    entry,
+    operand_block,
+    pool_of,
+    release,
+    value_of,
+    word,
+)
+from tape.wengert import ARITY, EXTENT, KERNEL, KIND, PLAN, SCALARS
+
+LONG = 4 * BLOCK
+"""Arrays from this size on are swept in runs."""
+
+SPAN = 256
+"""The most entries that a run looks back over."""
+
+BUFFERS = 64
+"""The most entries in a run: each may need a block of memory."""
+
+OUTSIDE, INSIDE, WHOLE = range(3)
+"""Where a run finds an adjoint: not of the run, in a block of its own, or in full (something outside used it too)."""
+
+
+@compiled()
+def run_of(m, e, stop):  # type: ignore[no-untyped-def]
+    """Give the first slot of the run that ends with entry e."""
+    size = pool_of(m)[column(m, entry(m, e, 0) - SCALARS, PLAN) + 1]
+    low = e
+    members = 1
+    for slot in range(e - 1, max(stop, e - SPAN) - 1, -1):
+        if activity_of(m)[slot] != ACTIVE:
+            continue
+        row = entry(m, slot, 0) - SCALARS
+        if row < 0 or column(m, row, KIND) != ELEMENTWISE or pool_of(m)[column(m, row, PLAN) + 1] != size:
+            break
+        low = slot
+        members += 1
+        if members == BUFFERS:
+            break
+    return low
+
+
+@compiled()
+def sweep_run(m, high, low):  # type: ignore[no-untyped-def]
+    """Process the entries of a run, `high` down to `low`."""
+    span = high - low + 1
+    # For each slot: where its adjoint is; the address; for each operand of it, the same.
+    kind = np.zeros(span, np.int64)
+    place = np.zeros(span, np.int64)
+    live = np.zeros(span, np.int64)
+    target = np.zeros((span, 3), np.int64)
+    fresh = np.zeros((span, 3), np.int64)
+    _survey(m, high, low, kind, place)
+    _connect(m, high, low, kind, place, live, target, fresh)
+    size = pool_of(m)[column(m, entry(m, high, 0) - SCALARS, PLAN) + 1]
+    for start in range(0, size, BLOCK):
+        n = min(BLOCK, size - start)
+        for e in range(high, low - 1, -1):
+            if live[e - low] != 0:
+                _step(m, e, low, start, n, kind, place, target, fresh)
+    for e in range(high, low - 1, -1):
+        if kind[e - low] == WHOLE:
+            release(m, e, entry(m, e, 0) - SCALARS)
+
+
+@compiled()
+def _survey(m, high, low, kind, place):  # type: ignore[no-untyped-def]
+    """Note for each entry of the run where its adjoint is."""
+    buffer = word(m, SCRATCH) + 4 * 8 * BLOCK
+    for e in range(high, low - 1, -1):
+        row = entry(m, e, 0) - SCALARS
+        if activity_of(m)[e] != ACTIVE or row < 0 or column(m, row, KIND) != ELEMENTWISE:
+            continue
+        if adjoints_of(m)[e] != 0:
+            kind[e - low], place[e - low] = WHOLE, adjoints_of(m)[e]
+        else:
+            kind[e - low], place[e - low] = INSIDE, buffer
+            buffer += 8 * BLOCK
+
+
+@compiled()
+def _connect(m, high, low, kind, place, live, target, fresh):  # type: ignore[no-untyped-def]
+    """Find which entries the output reaches, and for each operand its adjoint and whether this write is the first."""
+    filled = np.zeros(high - low + 1, np.int64)
+    for e in range(high, low - 1, -1):
+        at = e - low
+        if kind[at] == OUTSIDE or (kind[at] == INSIDE and filled[at] == 0):
+            continue
+        live[at] = 1
+        row = entry(m, e, 0) - SCALARS
+        p = column(m, row, PLAN)
+        ndim = pool_of(m)[p]
+        for k in range(column(m, row, ARITY)):
+            slot = entry(m, e, 1 + k)
+            if column(m, row, KERNEL + k) == 0 or activity_of(m)[slot] == 0:
+                continue
+            if slot >= low and kind[slot - low] != OUTSIDE:
+                target[at, k] = place[slot - low]
+                fresh[at, k] = 1 if kind[slot - low] == INSIDE and filled[slot - low] == 0 else 0
+                filled[slot - low] = 1
+                continue
+            address, new = adjoint_of(m, slot)
+            repeated = pool_of(m)[p + 3 + ndim + k * (3 + 2 * ndim) + 2] != 0
+            if new and repeated:
+                zero_bytes(address, column(m, entry(m, slot, 0) - SCALARS, EXTENT))
+            target[at, k] = address
+            fresh[at, k] = 1 if new and not repeated else 0
+
+
+@compiled()
+def _step(m, e, low, start, n, kind, place, target, fresh):  # type: ignore[no-untyped-def]
+    """Process one block of one entry."""
+    row = entry(m, e, 0) - SCALARS
+    p = column(m, row, PLAN)
+    ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
+    width = 4 if code == FLOAT32 else 8
+    at = start * width
+    scratch = word(m, SCRATCH)
+    arity = column(m, row, ARITY)
+    g = place[e - low] + (at if kind[e - low] == WHOLE else 0)
+    for k in range(arity):
+        into = target[e - low, k]
+        if into == 0:
+            continue
+        slot = entry(m, e, 1 + k)
+        q = p + 3 + ndim + k * (3 + 2 * ndim)
+        repeated = pool_of(m)[q + 2] != 0
+        inside = slot >= low and kind[slot - low] == INSIDE
+        if not inside and not repeated:
+            into += at
+        a, i = operand_block(m, e, 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
+        b, j = a, 1
+        c, h = a, 1
+        if arity > 1:
+            b, j = operand_block(m, e, 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
+        if arity > 2:
+            c, h = operand_block(m, e, 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
+        direct = fresh[e - low, k] != 0
+        result = into if direct else scratch
+        call_array_kernel(column(m, row, KERNEL + k), n, result, g, a, b, c, value_of(m, e) + at, i, j, h, 0)
+        if direct:
+            continue
+        if repeated:
+            add_block(into, dtype_of(m, slot), scratch, code, pool_of(m), p + 3, q + 3 + ndim, ndim, start, n)
+        else:
+            add_plain(into, scratch, code, n)
