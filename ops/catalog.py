@@ -106,6 +106,11 @@ class Elementwise(Op):
         self.domain = tuple(domain) if domain is not None else ((-2.0, 2.0),) * self.nin
         self.differentiable = any(p is not None for p in self.partials)
 
+    def has_rule(self, position: int) -> bool:
+        """Tell whether the partial of an operand can be evaluated: it is neither zero everywhere nor unknown."""
+        partial = self.partials[position]
+        return partial is not None and not hasattr(partial, "unknown")
+
     @cached_property
     def reads(self) -> tuple[int, ...]:
         """For each partial the values that it reads: bit k for operand k, bit 3 for the result."""
@@ -114,7 +119,11 @@ class Elementwise(Op):
     def _read_by(self, partial: Partial) -> int:
         code = partial.__code__
         names = code.co_varnames[: code.co_argcount]
-        used = {i.argval for i in dis.get_instructions(code) if i.opname.startswith("LOAD_")}
+        used: set[Any] = set()
+        for instruction in dis.get_instructions(code):
+            # Since Python 3.13 one instruction may load two names: then this is a pair.
+            value = instruction.argval
+            used.update(value if isinstance(value, tuple) else (value,))
         bits = 0
         for position, name in enumerate(names):
             if name in used:
@@ -229,6 +238,7 @@ def unknown(what: str) -> Partial:
             f"the derivative with respect to {what} is not known here: pass it as a plain number or array"
         )
 
+    partial.unknown = what  # type: ignore[attr-defined]
     return partial
 
 

@@ -8,6 +8,7 @@ An operand whose slope has no rule (the order of a Bessel function, ...) raises 
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,10 @@ poch = elementwise(
 
 
 # ---------------------------------------------------------------- incomplete gamma and beta functions
+LARGEST = 1e6
+"""Up to this a `gammainc` is differentiated in it; the work grows as its square root. Beyond the slope is NaN."""
+
+
 def _gammainc_slope(a: Any, x: Any) -> Any:
     """Give the derivative of gammainc(a, x) with respect to a.
 
@@ -123,12 +128,14 @@ def _gammainc_slope(a: Any, x: Any) -> Any:
     """
     kind = np.result_type(a, x)
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
+    valid = (a > 0) & (a <= LARGEST) & (x >= 0)
+    a, x = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
     near = x <= a + 1.0
     with np.errstate(all="ignore"):
         # The series.
         s = np.where(near, x, 0.0)
         term, total, harmonic, slope = np.ones(a.shape), np.ones(a.shape), np.zeros(a.shape), np.zeros(a.shape)
-        for n in range(1, 100_000):
+        for n in itertools.count(1):
             term = term * s / (a + n)
             harmonic = harmonic + 1.0 / (a + n)
             total = total + term
@@ -147,7 +154,7 @@ def _gammainc_slope(a: Any, x: Any) -> Any:
         front = np.exp(special.xlogy(a, f) - f - special.gammaln(a))
         high = -front * ((np.log(f) - special.psi(a)) / d - e / d / d)
     result = np.where(near, np.where(x == 0, 0.0, low), np.where(np.isinf(x), 0.0, high))
-    return result.astype(kind if kind.kind == "f" else np.float64)[()]
+    return np.where(valid, result, np.nan).astype(kind if kind.kind == "f" else np.float64)[()]
 
 
 gammainc_slope = elementwise(

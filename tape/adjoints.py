@@ -13,13 +13,11 @@ from ops.shape import sum_to
 from tape import extents, kernels
 from tape.compiled import CHECKED
 from tape.errors import KernelError
-from tape.wengert import SCALARS
 from tape.layout import Layout
-from tape.sweep import (
-    ACTIVE, LIMIT, NEEDED, TOP, WANTED, activate, adjoint_of, release, reset, sweep,
-)  # fmt: skip
+from tape.machine import ACTIVE, LIMIT, NEEDED, TOP, WANTED, adjoint_of, release
+from tape.sweep import activate, reset, sweep
 from tape.tensor import Tensor
-from tape.wengert import CELL, KERNEL, OPCODE, READY, Tape, aligned
+from tape.wengert import CELL, KERNEL, OPCODE, READY, SCALARS, Tape, aligned
 
 
 class _UfuncObject(ctypes.Structure):
@@ -160,6 +158,7 @@ class Adjoints:
             contribution = sum_to(contribution, layout.shape)
         _, new = adjoint_of(m, slot)
         target = self.view(slot, layout)
+        assert target is not None
         if new:
             target[...] = contribution
         else:
@@ -170,6 +169,7 @@ class Adjoints:
         m = self.machine
         (op, _, layout, parameters), out, values = self.tape.saved[e]
         g = self.view(e, layout)
+        assert g is not None
         g.flags.writeable = False
         start = int(self.tape.workspace.entries[e, 1])
         slots = self.tape.workspace.operands[start + 1 : start + 1 + self.tape.workspace.operands[start]].tolist()

@@ -68,7 +68,8 @@ def gather_block(target, code, source, source_code, pool, shape, strides, ndim, 
     done = 0
     length = pool[shape + ndim - 1] if ndim else 1
     stride = pool[strides + ndim - 1] if ndim else 0
-    wide, narrow = float64s(target, n), float32s(target, n)
+    wide = float64s(target, n if code == FLOAT64 else 0)
+    narrow = float32s(target, n if code == FLOAT32 else 0)
     while done < n:
         position = start + done
         at = source + _offset(pool, shape, strides, ndim, position)

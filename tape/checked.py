@@ -57,9 +57,17 @@ class Blocks:
         Blocks that stay as they are during the sweep; they may overlap.
     numbers : iterable of (block, stride, offset)
         Blocks in which a number of 8 bytes stands at each stride: opened as a whole from the start, or one number.
+    room : callable
+        Gives where the memory begins and ends in which the sweep itself makes blocks: adjoints of arrays.
     """
 
-    def __init__(self, fixed: Iterable[Block], numbers: Iterable[tuple[Block, int, int]] = ()) -> None:
+    def __init__(
+        self,
+        fixed: Iterable[Block],
+        numbers: Iterable[tuple[Block, int, int]] = (),
+        room: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    ) -> None:
+        self.room = room
         self.numbers = list(numbers)
         self.fixed = sorted(fixed)
         self.starts = [start for start, _, _ in self.fixed]
@@ -70,6 +78,12 @@ class Blocks:
 
     def note(self, address: int, nbytes: int) -> None:
         """Register a block that takes the place of those that it overlaps."""
+        low, high = self.room()
+        if not low <= address <= address + nbytes <= high:
+            raise IndexError(
+                f"{nbytes} bytes at address {address:#x} were handed out as an adjoint, but adjoints have the memory "
+                f"from {low:#x} to {high:#x}"
+            )
         first = bisect_left(self.moving, (address,))
         if first and self.moving[first - 1][1] > address:
             first -= 1

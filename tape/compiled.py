@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import logging
 import os
+import pathlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +39,7 @@ class _Announcer(numba_event.Listener):
         function = event.data["dispatcher"].py_func
         if function.__module__ == "tape.kernels":
             message = f"compiling the backward kernel of {function.__name__.rpartition('_')[0]}"
-        elif function.__module__ in ("tape.sweep", "tape.blocks"):
+        elif function.__module__ in ("tape.blocks", "tape.machine", "tape.pullbacks", "tape.runs", "tape.sweep"):
             message = "compiling the reverse sweep"
         else:
             return
@@ -75,10 +78,20 @@ def _probe() -> int:
     return 0
 
 
+@functools.cache
+def _source_tag() -> str:
+    """Name the source of the compiled modules: numba looks only at the file of a function, not at what it calls."""
+    digest = hashlib.blake2b(digest_size=6)
+    for name in ("blocks", "compiled", "instruction", "layout", "machine", "pullbacks", "runs", "sweep", "wengert"):
+        digest.update((pathlib.Path(__file__).with_name(f"{name}.py")).read_bytes())
+    return digest.hexdigest()
+
+
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorate a function to be compiled, released from the interpreter lock, and cached on disk if that can be."""
 
     def decorate(function: Callable[..., Any]) -> Any:
+        function.__qualname__ = f"{function.__name__}_{_source_tag()}"
         return numba.njit(nogil=True, cache=_can_cache(), **OPTIONS, **options)(function)
 
     return decorate

@@ -27,7 +27,7 @@ def recorder(ufunc: Any) -> Callable[..., Any]:
         if op.nin == 1:
             made = recorders.unary(op)
         elif op.nin == 2:
-            made = recorders.binary(op)
+            made = recorders.binary(op)[0]
         else:
             made = lambda *operands: record.elementwise(op, operands)  # noqa: E731
         _recorders[ufunc] = made
@@ -59,7 +59,7 @@ def ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **keywords: Any) 
 def _first(ufunc: Any, inputs: tuple[Any, ...]) -> Any:
     if ufunc not in UFUNCS and ufunc not in MULTIPLE_OUTPUTS and ufunc not in _FUNCTION_OF_UFUNC:
         import ops.special  # noqa: F401  # its declarations are read when first needed
-    several = MULTIPLE_OUTPUTS.get(ufunc)
+    several: Any = MULTIPLE_OUTPUTS.get(ufunc)
     if several is not None:
         return several(*inputs)
     twin = _FUNCTION_OF_UFUNC.get(ufunc)
@@ -112,11 +112,11 @@ def _with_keywords(ufunc: Any, inputs: tuple[Any, ...], keywords: dict[str, Any]
 
 
 def _method(ufunc: Any, method: str, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    reductions = {
+    reductions: dict[Any, Any] = {
         np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min,
         np.logical_and: np.all, np.logical_or: np.any,
     }  # fmt: skip
-    running = {np.add: np.cumsum, np.multiply: np.cumprod}
+    running: dict[Any, Any] = {np.add: np.cumsum, np.multiply: np.cumprod}
     if method == "reduce" and ufunc in reductions:
         keywords.setdefault("axis", 0)
         return reductions[ufunc](*inputs, **keywords)

@@ -34,7 +34,12 @@ def watch(adjoints: Adjoints) -> None:
         (_whole(space.entries[: tape.count], "entries"), ENTRY, 16),
         (_whole(space.cells[: tape.count], "cells"), 8, 0),
     ]
-    checked.watch(adjoints.machine, tape, checked.Blocks(fixed, numbers))
+
+    def room() -> tuple[int, int]:
+        memory, address = space.adjoints
+        return address, address + len(memory)
+
+    checked.watch(adjoints.machine, tape, checked.Blocks(fixed, numbers, room))
 
 
 def _whole(array: np.ndarray[Any, Any], name: str) -> checked.Block:

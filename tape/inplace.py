@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ops.catalog import FUNCTIONS
+from ops.elementwise import positive
 from ops.index import assign_op, index_of, index_op, spec_of
 from tape import instruction, natives, record
 from tape.layout import FLOAT, FLOAT64, layout_of
@@ -95,7 +96,7 @@ def write(x: Tensor, value: Any, *, casting: Any = "same_kind") -> Tensor:
     value = _cast(value, x)
     if not value._layout.contiguous:
         # The array keeps its order in memory, so that a later reshape is a view of it, as in NumPy.
-        value = +value
+        value = positive(value)
     move_to(x, value)
     return x
 
@@ -120,7 +121,8 @@ def move_to(x: Tensor, new: Tensor) -> None:
 
 def _outdate_views(x: Tensor) -> None:
     """Mark the views of a handle, and theirs, as in need of being taken again."""
-    for reference in getattr(x, "_views", None) or ():
+    views: Any = getattr(x, "_views", None)
+    for reference in views or ():
         view = reference()
         # The views of one that is marked are marked.
         if view is not None and type(view) is not Stale and view._base is not None and view._base[0] is x:
@@ -159,7 +161,7 @@ class Stale(Tensor):
 
     def _refresh(self) -> None:
         owner, (take, _) = self._base
-        self.__class__ = Tensor
+        self.__class__ = Tensor  # type: ignore[assignment]
         _set(self, take(owner))
 
     @property
@@ -197,8 +199,8 @@ class Filling(Tensor):
     def _flush(self) -> None:
         depth, writes = self._pending
         slot, value = _slot_of(self), _value_of(self)
-        self.__class__ = Tensor
-        self._slot, self._value = slot, value
+        self.__class__ = Tensor  # type: ignore[assignment]
+        self._slot, self._value = slot, value  # type: ignore[misc]
         self._pending = None
         move_to(self, _fill(self, depth, writes))
 
@@ -258,7 +260,7 @@ def _gather_write(x: Tensor, index: Any, value: Any) -> bool:
         if value._layout.shape != block:
             value = np.broadcast_to(value, block)
         if not value._layout.contiguous:
-            value = +value
+            value = positive(value)
     if type(x) is Filling:
         depth, writes = x._pending
         if depth != len(key):
@@ -272,7 +274,7 @@ def _gather_write(x: Tensor, index: Any, value: Any) -> bool:
 
 
 def _live_views(x: Tensor) -> bool:
-    views = getattr(x, "_views", None)
+    views: Any = getattr(x, "_views", None)
     return bool(views) and any(v() is not None for v in views)
 
 

@@ -15,7 +15,7 @@ from ops.catalog import Structural
 from ops.index import index_op, spec_of
 from ops.linalg import matmul_op
 from ops.reduce import mean_op, sum_op
-from ops.shape import transpose_op
+from ops.shape import reshape_op, transpose_op
 from tape import instruction
 from tape.layout import FLOAT, FLOAT32, FLOAT64, Layout, contiguous_strides, layout_of
 from tape.record import NATIVES, constant, handle, place, tape_of
@@ -76,7 +76,7 @@ def reshape(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tenso
     def write_back(base: Tensor, new: Tensor) -> None:
         base[...] = np.reshape(new, base.shape)
 
-    return watch(x, made, (lambda base: np.reshape(base, shape), write_back))
+    return watch(x, made, (lambda base: reshape_op(base, shape=shape), write_back))
 
 
 def transpose(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
@@ -92,7 +92,7 @@ def transpose(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Ten
     def write_back(base: Tensor, new: Tensor) -> None:
         base[...] = np.transpose(new, np.argsort(axes))
 
-    return watch(x, made, (lambda base: np.transpose(base, axes), write_back))
+    return watch(x, made, (lambda base: transpose_op(base, axes=axes), write_back))
 
 
 def broadcast(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:

@@ -7,14 +7,9 @@ from typing import Any
 import numpy as np
 
 from ops import elementwise as e
-from ops.catalog import FUNCTIONS, UFUNCS, Elementwise
+from ops.catalog import FUNCTIONS, UFUNCS
 from tape import dispatch, inplace, natives, recorders
 from tape.tensor import Tensor
-
-def _binary(op: Elementwise, symbol: str = "") -> tuple[Any, Any]:
-    """Make an operator and its reflected form."""
-    return recorders.binary(op, symbol), recorders.binary(op, symbol, reflected=True)
-
 
 def _power(x: Any, y: Any) -> Any:
     # NumPy's operator computes these exponents by other ufuncs, which are quicker and exact.
@@ -28,29 +23,29 @@ def _power(x: Any, y: Any) -> Any:
     return _powers[0](x, y)
 
 
-_powers = _binary(e.power)
+_powers = recorders.binary(e.power)
 
 
 def _install() -> None:
     arithmetic = (("add", "+", e.add), ("sub", "-", e.subtract), ("mul", "*", e.multiply), ("truediv", "/", e.divide))
     for name, symbol, op in arithmetic:
-        plain, reflected = _binary(op, symbol)
+        plain, reflected = recorders.binary(op, symbol)
         setattr(Tensor, f"__{name}__", plain)
         setattr(Tensor, f"__r{name}__", reflected)
-    others = (
+    others: tuple[tuple[str, Any], ...] = (
         ("floordiv", np.floor_divide), ("mod", np.remainder), ("and", np.bitwise_and), ("or", np.bitwise_or),
         ("xor", np.bitwise_xor), ("lshift", np.left_shift), ("rshift", np.right_shift),
     )  # fmt: skip
     for name, ufunc in others:
-        plain, reflected = _binary(UFUNCS[ufunc])
+        plain, reflected = recorders.binary(UFUNCS[ufunc])
         setattr(Tensor, f"__{name}__", plain)
         setattr(Tensor, f"__r{name}__", reflected)
-    comparisons = (
+    comparisons: tuple[tuple[str, Any], ...] = (
         ("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("le", np.less_equal), ("gt", np.greater),
         ("ge", np.greater_equal),
     )  # fmt: skip
-    for name, ufunc in comparisons:
-        setattr(Tensor, f"__{name}__", _binary(UFUNCS[ufunc])[0])
+    for name, comparison in comparisons:
+        setattr(Tensor, f"__{name}__", recorders.binary(UFUNCS[comparison])[0])
     methods: dict[str, Any] = {
         "__pow__": _power,
         "__rpow__": _powers[1],
@@ -117,7 +112,7 @@ def _install_methods() -> None:
     functions = (
         np.sum, np.mean, np.prod, np.max, np.min, np.var, np.std, np.all, np.any, np.argmax, np.argmin, np.argsort,
         np.cumsum, np.cumprod, np.dot, np.clip, np.ravel, np.squeeze, np.swapaxes, np.repeat, np.take, np.trace,
-        np.diagonal, np.nonzero, np.round, np.searchsorted, np.compress, np.choose, np.partition, np.argpartition,
+        np.diagonal, np.nonzero, np.round, np.searchsorted, np.choose, np.partition, np.argpartition,
     )  # fmt: skip
     for function in functions:
         setattr(Tensor, function.__name__, _method(function))
@@ -128,6 +123,7 @@ def _install_methods() -> None:
         "__deepcopy__": lambda self, memo: +self,
         "conj": lambda self: np.conjugate(self),
         "conjugate": lambda self: np.conjugate(self),
+        "compress": lambda self, condition, axis=None: np.compress(condition, self, axis=axis),
         "reshape": _reshape,
         "transpose": _transpose,
         "astype": _astype,

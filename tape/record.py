@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
@@ -168,10 +169,10 @@ def _beside(tape: Tape, x: Any, other: Any) -> Tensor:
     """Bring an operand onto the tape; note a Python number beside a float64 array as one that recurs."""
     if isinstance(x, Tensor):
         return x
-    if type(x) in (float, int) and x and getattr(other, "dtype", None) == float64 and float(x) == x:
+    if type(x) in (float, int) and getattr(other, "dtype", None) == float64 and float(x) == x:
         # A 0-d array is what ufuncs take most quickly, and beside float64 it promotes as a Python number does.
-        tape.weak[x] = np.array(float(x))
-        number_slot(tape, float(x))
+        if x or math.copysign(1.0, x) > 0:
+            tape.weak[x] = np.array(float(x)), number_slot(tape, float(x))
     return constant(tape, x)
 
 

@@ -6,6 +6,7 @@ handle are made in place: a call saved here is saved on every operation. Whateve
 
 from __future__ import annotations
 
+import math
 from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
@@ -76,7 +77,7 @@ def recorder(x):
 _BINARY = """
 def recorder(x, y):
     if type(x) is not Tensor:
-        return slow({order})
+        return other(y, x) if type(y) is Tensor else slow({order})
     tape = x._tape
     if tape.owner != get_ident():
         tape.refuse()
@@ -115,10 +116,10 @@ def recorder(x, y):
         if type(w) is float:
             return slow({order})
     elif (kind is float or kind is int) and p.code == FLOAT64:
-        w = tape.weak.get(y)
-        if w is None:
+        known = tape.weak.get(y)
+        if known is None or (not y and copysign(1.0, y) < 0.0):  # -0.0 is the same key as 0.0
             return slow({order})
-        b = tape.constants[y]
+        w, b = known
         q = PYTHON_FLOAT
     elif kind is ndarray:
         constant = bring(tape, y)
@@ -141,11 +142,13 @@ def recorder(x, y):
 """
 
 
-def _source(symbol: str, reflected: bool) -> str:
+def _source(symbol: str, native: bool, reflected: bool) -> str:
     order, layouts, values, operands = (
         ("y, x", "q, p", "w, v", "b, x._slot") if reflected else ("x, y", "p, q", "v, w", "x._slot, b")
     )
-    if symbol:
+    if not native:
+        compute = f"return slow({order})"
+    elif symbol:
         compute = "result = " + f" {symbol} ".join(values.split(", "))
     else:
         compute = f"result = float(ufunc({values}))\n        layout = FLOAT"
@@ -168,6 +171,7 @@ def _bind(source: str, name: str, op: Elementwise, slow: Callable[..., Any]) -> 
         "ENTRY": ENTRY, "PackError": PackError, "pack_number": pack_number, "pack_array": pack_array,
         "get_ident": get_ident, "new": object.__new__, "ndarray": np.ndarray, "number_slot": record.number_slot,
         "ufunc": op.forward, "slow": slow, "bring": record.constant,
+        "copysign": math.copysign,
     }  # fmt: skip
     exec(compile(source, f"<recorder of {name}>", "exec"), scope)
     made: Callable[..., Any] = scope["recorder"]
@@ -181,12 +185,16 @@ def unary(op: Elementwise) -> Callable[[Any], Any]:
     return _bind(_UNARY, op.name, op, slow) if op.is_ufunc and kernels.enable_numbers(op) else slow
 
 
-def binary(op: Elementwise, symbol: str = "", *, reflected: bool = False) -> Callable[[Any, Any], Any]:
-    """Make the recorder of an elementwise op of two operands.
+def binary(op: Elementwise, symbol: str = "") -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    """Make the recorder of an elementwise op of two operands, and the one with its operands in the other order.
 
-    `symbol` is Python's operator for it, where there is one; `reflected` makes the method for ``y op x`` called on x.
+    `symbol` is Python's operator for it, where there is one.
     """
     slow = record.binary(op)
-    if not op.is_ufunc or not kernels.enable_numbers(op):
-        return (lambda x, y: slow(y, x)) if reflected else slow
-    return _bind(_source(symbol, reflected), op.name, op, slow)
+    if not op.is_ufunc:
+        return slow, lambda x, y: slow(y, x)
+    native = kernels.enable_numbers(op)
+    plain = _bind(_source(symbol, native, False), op.name, op, slow)
+    reflected = _bind(_source(symbol, native, True), f"reflected {op.name}", op, slow)
+    plain.__globals__["other"], reflected.__globals__["other"] = reflected, plain
+    return plain, reflected

@@ -46,14 +46,18 @@ OUTSIDE, INSIDE, WHOLE = range(3)
 @compiled()
 def run_of(m, e, stop):  # type: ignore[no-untyped-def]
     """Give the first slot of the run that ends with entry e."""
-    size = pool_of(m)[column(m, entry(m, e, 0) - SCALARS, PLAN) + 1]
+    plan = column(m, entry(m, e, 0) - SCALARS, PLAN)
+    size, code = pool_of(m)[plan + 1], pool_of(m)[plan + 2]
     low = e
     members = 1
     for slot in range(e - 1, max(stop, e - SPAN) - 1, -1):
         if activity_of(m)[slot] != ACTIVE:
             continue
         row = entry(m, slot, 0) - SCALARS
-        if row < 0 or column(m, row, KIND) != ELEMENTWISE or pool_of(m)[column(m, row, PLAN) + 1] != size:
+        if row < 0 or column(m, row, KIND) != ELEMENTWISE:
+            break
+        plan = column(m, row, PLAN)
+        if pool_of(m)[plan + 1] != size or pool_of(m)[plan + 2] != code:
             break
         low = slot
         members += 1

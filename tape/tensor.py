@@ -140,6 +140,8 @@ class Tensor:
         raise self._detached("complex(t)", "Complex values are not supported yet")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        if self._layout.dtype.kind != "f":  # a mask or positions: no gradient to lose, and plain arrays are indexed so
+            return np.asarray(self.numpy(), dtype)
         raise self._detached(
             "np.asarray(t), np.array([t, ...]), or writing t into a plain array,",
             "Build arrays with `ops.array([...])` or `np.stack([...])`, allocate with `ops.zeros(...)` or "

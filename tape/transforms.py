@@ -217,7 +217,8 @@ class _Transform:
         if not callable(function):
             raise InputError(f"{self._name} needs a function, got {_a(function)}")
         self.function, self.argnums, self.has_aux = function, argnums, has_aux
-        functools.update_wrapper(self, function, updated=())
+        wrapped: Any = self
+        functools.update_wrapper(wrapped, function, updated=())
 
     _name = "grad"
 
@@ -225,7 +226,8 @@ class _Transform:
         return type(self), (self.function, self.argnums, self.has_aux)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        bound: Any = self
+        return bound if instance is None else functools.partial(bound, instance)
 
     def __repr__(self) -> str:
         return f"<{self._name} of {getattr(self.function, '__name__', self.function)!s}>"
@@ -245,7 +247,7 @@ class _Transform:
                     raise ScalarOutputError("with has_aux=True the function must return a pair: (result, extra values)")
                 y, aux = y
             value = y
-            if summed and isinstance(y, Tensor):
+            if summed and isinstance(y, Tensor | np.ndarray):
                 y = np.sum(y)
             output = _scalar(y, tape, self._name)
             if output is None:

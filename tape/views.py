@@ -8,7 +8,7 @@ from typing import Any
 
 from tape.tensor import Tensor
 
-ViewRule = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Any]]
+ViewRule = tuple[Callable[[Tensor], Any], Callable[[Tensor, Tensor], Any]]
 """How to take a view again from its base, and how to write the view's new value into the base."""
 
 

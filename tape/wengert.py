@@ -68,7 +68,7 @@ class Workspace:
         self.adjoints: tuple[np.ndarray[Any, Any], int] = (_nothing, 0)
         self.cells = np.empty(0)
         self.active = np.empty(0, np.int8)
-        self.scratch = aligned(1 << 16)
+        self.scratch = aligned(1 << 20)
         self.heads = np.zeros(64, np.int64)
         self.missing = np.zeros(64, np.int32)
         self.state = np.zeros(24, np.int64)
@@ -78,7 +78,7 @@ class Workspace:
 
     def reset_instructions(self) -> None:
         """Forget every interned instruction."""
-        self.instructions: dict[Any, tuple[int, Layout]] = {}
+        self.instructions: dict[Any, Any] = {}
         self.details: list[Any] = []
         self.table = np.zeros((64, COLUMNS), np.int64)
         self.pool = np.zeros(1024, np.int64)
@@ -198,7 +198,7 @@ class Tape:
         self.buffer = memoryview(self.workspace.entries).cast("B")
         self.count = 0
         self.constants: dict[float, int] = {}
-        self.weak: dict[float, Any] = {}
+        self.weak: dict[float, tuple[np.ndarray[Any, Any], int]] = {}
         self.instructions = self.workspace.instructions
         self.saved: dict[int, tuple[Any, ...]] = {}
         self.keep: list[Any] = []

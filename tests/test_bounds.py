@@ -44,9 +44,16 @@ def same_gradients(cases: list[str], **environment: str) -> None:
 
 
 # ---------------------------------------------------------------- the library under the checks
-def test_catalogue_with_every_access_checked() -> None:
-    """Every op with every shape and layout of the catalogue tests."""
-    output = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_catalogue.py", NUMBA_DISABLE_JIT="1")
+OTHERS = ["einsum", "functional", "inplace", "linalg", "solve", "sort", "special"]
+
+
+@pytest.mark.parametrize(
+    "names", [["catalogue"], pytest.param(OTHERS, marks=pytest.mark.exhaustive)], ids=["catalogue", "others"]
+)
+def test_ops_with_every_access_checked(names: list[str]) -> None:
+    """Every op with every shape and layout that the tests of the catalogue, and those of single ops, have."""
+    files = [f"tests/test_{name}.py" for name in names if (ROOT / "tests" / f"test_{name}.py").exists()]
+    output = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, NUMBA_DISABLE_JIT="1")
     assert " passed" in output
 
 
@@ -132,7 +139,8 @@ def block() -> Iterator[tuple[int, checked.Blocks]]:
     """Give an address where 40 bytes are known, followed by 24 that are another block, and the blocks."""
     memory = np.arange(16.0)
     address = memory.ctypes.data + 16
-    blocks = checked.Blocks([(address, address + 40, "first"), (address + 40, address + 64, "second")])
+    fixed = [(address, address + 40, "first"), (address + 40, address + 64, "second")]
+    blocks = checked.Blocks(fixed, room=lambda: (address + 64, address + 96))
     checked.watch(1, memory, blocks)
     yield address, blocks
     checked.forget(memory)
@@ -173,6 +181,9 @@ def test_a_new_block_takes_the_place_of_old_ones(block: tuple[int, checked.Block
         checked.float64s(at, 2)
     checked.note(1, at, 24)
     checked.float64s(at, 3)
+    for start, nbytes in ((-8, 8), (24, 16), (40, 8)):
+        with pytest.raises(IndexError, match="handed out"):
+            checked.note(1, at + start, nbytes)
     checked.note(1, at, 0)
     with pytest.raises(IndexError):
         checked.float32s(at, 1)

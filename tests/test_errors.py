@@ -112,7 +112,7 @@ def test_input_that_is_no_number(x: Any, name: str) -> None:
     assert "argnums" in text
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.longdouble])
+@pytest.mark.parametrize("dtype", [np.float16, np.longdouble, ">f8"])
 def test_other_floating_types(dtype: Any) -> None:
     assert "float64 or float32" in error(np.sum, X.astype(dtype), kind=InputError)
 
@@ -190,6 +190,19 @@ def test_writing_into_a_plain_array(index: Any) -> None:
     assert "np.zeros_like(t)" in text
     assert "ops.zeros" in text
     np.testing.assert_array_equal(buffer, 0.0)
+
+
+def test_masks_and_positions_may_become_plain() -> None:
+    """They have no gradient to lose, and plain arrays are indexed by them."""
+
+    def f(x: Any) -> Any:
+        mask, order = np.asarray(x > 1.5), np.asarray(np.argsort(-x))
+        assert type(mask) is type(order) is np.ndarray
+        assert mask.tolist() == [False, True, True]
+        assert X[x > 1.5].tolist() == [2.0, 3.0]
+        return np.sum(x * X[order])
+
+    np.testing.assert_array_equal(grad(f)(X), [3.0, 2.0, 1.0])
 
 
 def test_writing_an_array_into_a_plain_array() -> None:

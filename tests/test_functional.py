@@ -220,7 +220,7 @@ def test_pullbacks(op: Structural, operands: Any, parameters: Any) -> None:
     g = np.random.default_rng(3).normal(size=plain.shape)
     for position, x in enumerate(operands):
         rule = op.pullback(position)
-        if rule is None or x.dtype.kind != "f":
+        if rule is None or x.dtype.kind != "f" or rule(g, plain, *operands, **parameters) is None:
             continue
 
         def at(y: Any, position: int = position) -> tuple[Any, ...]:

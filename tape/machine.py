@@ -1,0 +1,148 @@
+"""The machine: what a sweep works on, as one block of integers, most of them addresses, and how its parts are reached."""
+
+from __future__ import annotations
+
+from tape.blocks import gather_block
+from tape.compiled import bytes_of, compiled, float64s, int32s, int64s, note
+from tape.instruction import DIRECT, SINGLE, UNREAD
+from tape.layout import FLOAT32
+from tape.wengert import BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTENT, SCALARS
+
+(
+    COUNT, ENTRIES, CELLS, ACTIVITY, ROWS, TABLE, POOL_SIZE, POOL, OPERANDS_SIZE, OPERANDS, NUMBERS, HEADS_SIZE, HEADS,
+    MISSING, SCRATCH, TOP, LIMIT, NEEDED, MATMUL64, MATMUL64_DATA, MATMUL32, MATMUL32_DATA,
+) = range(22)  # fmt: skip
+"""The machine: a block of integers, most of them addresses, that stands for all that a sweep works on."""
+STATE = 24
+MISSING_SIZE = 64
+
+INACTIVE, ACTIVE, WANTED = range(3)
+"""What the activity of a slot says: no slope, on the way, or asked for (its adjoint is kept)."""
+
+
+# ---------------------------------------------------------------- the machine's parts, as arrays
+@compiled()
+def word(m, k):  # type: ignore[no-untyped-def]
+    """Give one integer of the machine."""
+    return int64s(m, STATE)[k]
+
+
+@compiled()
+def entry(m, slot, field):  # type: ignore[no-untyped-def]
+    """Give instruction (field 0) or operand (1 to 3) of an entry."""
+    return int32s(word(m, ENTRIES), 6 * word(m, COUNT))[6 * slot + field]
+
+
+@compiled()
+def cells_of(m):  # type: ignore[no-untyped-def]
+    """Give the adjoints of numbers."""
+    return float64s(word(m, CELLS), word(m, COUNT))
+
+
+@compiled()
+def adjoints_of(m):  # type: ignore[no-untyped-def]
+    """Give the addresses of the adjoints of arrays: the same memory as `cells_of`."""
+    return int64s(word(m, CELLS), word(m, COUNT))
+
+
+@compiled()
+def activity_of(m):  # type: ignore[no-untyped-def]
+    """Give the activity of each slot."""
+    return bytes_of(word(m, ACTIVITY), word(m, COUNT))
+
+
+@compiled()
+def addresses_of(m):  # type: ignore[no-untyped-def]
+    """Give the entries as 8-byte words: the third of each is its value, an address for arrays."""
+    return int64s(word(m, ENTRIES), 3 * word(m, COUNT))
+
+
+@compiled()
+def heads_of(m):  # type: ignore[no-untyped-def]
+    """Give for each size of adjoint the first free block of it."""
+    return int64s(word(m, HEADS), word(m, HEADS_SIZE))
+
+
+@compiled()
+def column(m, row, k):  # type: ignore[no-untyped-def]
+    """Give one column of an instruction's row."""
+    return int64s(word(m, TABLE), COLUMNS * word(m, ROWS))[COLUMNS * row + k]
+
+
+@compiled()
+def pool_of(m):  # type: ignore[no-untyped-def]
+    """Give the plans of the instructions."""
+    return int64s(word(m, POOL), word(m, POOL_SIZE))
+
+
+@compiled()
+def operands_of(m):  # type: ignore[no-untyped-def]
+    """Give the operands of the entries that have more than three."""
+    return int64s(word(m, OPERANDS), word(m, OPERANDS_SIZE))
+
+
+@compiled()
+def value_of(m, slot):  # type: ignore[no-untyped-def]
+    """Give the address of a slot's value."""
+    row = entry(m, slot, 0) - SCALARS
+    if row < 0 or column(m, row, CELL) != 0:
+        return word(m, ENTRIES) + slot * ENTRY + 16
+    return addresses_of(m)[3 * slot + 2]
+
+
+@compiled()
+def adjoint_of(m, slot):  # type: ignore[no-untyped-def]
+    """Give the address of a slot's adjoint, and whether its memory is new (and its content undefined)."""
+    row = entry(m, slot, 0) - SCALARS
+    if row < 0 or column(m, row, CELL) != 0:
+        return word(m, CELLS) + 8 * slot, False
+    address = adjoints_of(m)[slot]
+    if address != 0:
+        return address, False
+    kind = column(m, row, CLASS)
+    address = heads_of(m)[kind]
+    if address != 0:
+        heads_of(m)[kind] = int64s(address, 1)[0]
+    else:
+        address = word(m, TOP)
+        int64s(m, STATE)[TOP] = address + column(m, row, BYTES)
+        if word(m, TOP) > word(m, LIMIT):
+            raise MemoryError("the adjoints did not fit the memory computed for them")
+    note(m, address, column(m, row, EXTENT))
+    adjoints_of(m)[slot] = address
+    return address, True
+
+
+@compiled()
+def dtype_of(m, slot):  # type: ignore[no-untyped-def]
+    """Give the dtype code of a slot."""
+    row = entry(m, slot, 0) - SCALARS
+    return 3 if row < 0 else column(m, row, DTYPE)
+
+
+@compiled()
+def release(m, slot, row):  # type: ignore[no-untyped-def]
+    """Hand the memory of a processed adjoint to later ones of its size."""
+    address = adjoints_of(m)[slot]
+    kind = column(m, row, CLASS)
+    note(m, address, 8)
+    int64s(address, 1)[0] = heads_of(m)[kind]
+    heads_of(m)[kind] = address
+    adjoints_of(m)[slot] = 0
+
+
+@compiled()
+def operand_block(m, e, k, p, ndim, start, n, code, scratch):  # type: ignore[no-untyped-def]
+    """Give address and stride of the block of operand k that begins at element `start`."""
+    q = p + 3 + ndim + k * (3 + 2 * ndim)
+    how = pool_of(m)[q]
+    width = 4 if code == FLOAT32 else 8
+    if how >= UNREAD:
+        return scratch, 1
+    address = value_of(m, entry(m, e, 1 + k))
+    if how == DIRECT:
+        return address + start * width, 1
+    if how == SINGLE:
+        return address, 1 if n == 1 else 0
+    gather_block(scratch, code, address, pool_of(m)[q + 1], pool_of(m), p + 3, q + 3, ndim, start, n)
+    return scratch, 1

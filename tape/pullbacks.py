@@ -1,0 +1,232 @@
+"""The pullbacks that are compiled: each passes the adjoint of one entry, at an address, on to the entry's operands."""
+
+from __future__ import annotations
+
+from tape.blocks import BLOCK, add_block, add_plain, move_elements, zero_bytes
+from tape.compiled import call_array_kernel, call_ufunc_loop, compiled, float32s, float64s, int64s, note
+from tape.layout import FLOAT32
+from tape.machine import (
+    MATMUL32,
+    MATMUL32_DATA,
+    MATMUL64,
+    MATMUL64_DATA,
+    POOL,
+    SCRATCH,
+    TOP,
+    activity_of,
+    adjoint_of,
+    column,
+    dtype_of,
+    entry,
+    operand_block,
+    operands_of,
+    pool_of,
+    value_of,
+    word,
+)
+from tape.wengert import ARITY, EXTENT, KERNEL, PLAN, SCALARS
+
+
+@compiled()
+def pull_elementwise(m, e, row, g):  # type: ignore[no-untyped-def]
+    """Pass adjoint times partial on, block by block."""
+    p = column(m, row, PLAN)
+    ndim, size, code = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    width = 4 if code == FLOAT32 else 8
+    scratch = word(m, SCRATCH)
+    arity = column(m, row, ARITY)
+    out = value_of(m, e)
+    for k in range(arity):
+        slot = entry(m, e, 1 + k)
+        kernel = column(m, row, KERNEL + k)
+        if kernel == 0 or activity_of(m)[slot] == 0:
+            continue
+        target, new = adjoint_of(m, slot)
+        q = p + 3 + ndim + k * (3 + 2 * ndim)
+        repeated = pool_of(m)[q + 2] != 0
+        if new and repeated:
+            zero_bytes(target, column(m, entry(m, slot, 0) - SCALARS, EXTENT))
+        direct = new and not repeated
+        for start in range(0, size, BLOCK):
+            n = min(BLOCK, size - start)
+            a, i = operand_block(m, e, 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
+            b, j = a, 1
+            c, h = a, 1
+            if arity > 1:
+                b, j = operand_block(m, e, 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
+            if arity > 2:
+                c, h = operand_block(m, e, 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
+            at = start * width
+            result = target + at if direct else scratch
+            call_array_kernel(kernel, n, result, g + at, a, b, c, out + at, i, j, h, 0)
+            if not direct:
+                if repeated:
+                    add_block(target, dtype_of(m, slot), scratch, code, pool_of(m), p + 3, q + 3 + ndim, ndim, start, n)
+                else:
+                    add_plain(target + at, scratch, code, n)
+
+
+@compiled()
+def pull_move(m, e, row, g):  # type: ignore[no-untyped-def]
+    """Pass on an adjoint whose elements were moved, repeated or summed."""
+    p = column(m, row, PLAN)
+    slot = entry(m, e, 1)
+    target, new = adjoint_of(m, slot)
+    bijective = pool_of(m)[p + 1] != 0
+    if new and not bijective:
+        zero_bytes(target, pool_of(m)[p + 5])
+        new = False
+    weight = float64s(word(m, POOL) + 8 * (p + 4), 1)[0]
+    move_elements(target, pool_of(m)[p + 2], entry(m, e, 3), g, pool_of(m)[p + 3], pool_of(m), p, weight, new)
+
+
+@compiled()
+def _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1):  # type: ignore[no-untyped-def]
+    """Write the matrix product a @ b to C-contiguous memory through NumPy's own loop."""
+    width = 4 if single else 8
+    frame = int64s(word(m, SCRATCH), 32)
+    frame[0], frame[1], frame[2] = a, b, target
+    frame[4], frame[5], frame[6], frame[7] = 1, rows, inner, columns
+    frame[8] = frame[9] = frame[10] = 0
+    frame[11], frame[12], frame[13], frame[14] = a0, a1, b0, b1
+    frame[15], frame[16] = columns * width, width
+    base = word(m, SCRATCH)
+    loop = word(m, MATMUL32) if single else word(m, MATMUL64)
+    data = word(m, MATMUL32_DATA) if single else word(m, MATMUL64_DATA)
+    call_ufunc_loop(loop, base, base + 32, base + 64, data)
+
+
+@compiled()
+def _finite(address, single, size):  # type: ignore[no-untyped-def]
+    """Tell whether all elements are finite: x - x is 0 for those, NaN for others."""
+    total = 0.0
+    if single:
+        s32 = float32s(address, size)
+        for i in range(size):
+            total += s32[i] - s32[i]
+    else:
+        s64 = float64s(address, size)
+        for i in range(size):
+            total += s64[i] - s64[i]
+    return total == 0.0
+
+
+@compiled()
+def _number_at(address, single):  # type: ignore[no-untyped-def]
+    return float(float32s(address, 1)[0]) if single else float64s(address, 1)[0]
+
+
+@compiled()
+def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):  # type: ignore[no-untyped-def]
+    """Write a @ b without the terms in which the adjoint (a if `first`, else b) is exactly 0, whatever the factor is."""
+    for r in range(rows):
+        for c in range(columns):
+            total = 0.0
+            for i in range(inner):
+                x = _number_at(a + r * a0 + i * a1, single)
+                y = _number_at(b + i * b0 + c * b1, single)
+                if (x if first else y) != 0.0:
+                    total += x * y
+            at = r * columns + c
+            if single:
+                float32s(target + 4 * at, 1)[0] = total
+            else:
+                float64s(target + 8 * at, 1)[0] = total
+
+
+@compiled()
+def _product(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):  # type: ignore[no-untyped-def]
+    _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1)
+    if not _finite(target, single, rows * columns):
+        _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first)
+
+
+@compiled()
+def pull_matmul(m, e, row, g):  # type: ignore[no-untyped-def]
+    """Pass g b^T and a^T g on."""
+    p = column(m, row, PLAN)
+    rows, inner, columns = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    single = pool_of(m)[p + 3] == FLOAT32
+    width = 4 if single else 8
+    for k in range(2):
+        slot = entry(m, e, 1 + k)
+        if activity_of(m)[slot] == 0:
+            continue
+        target, new = adjoint_of(m, slot)
+        size = rows * inner if k == 0 else inner * columns
+        result = target if new else word(m, TOP)
+        if not new:
+            note(m, result, size * width)
+        other = value_of(m, entry(m, e, 2 - k))
+        if k == 0:
+            _product(
+                m, single, g, other, result, rows, columns, inner,
+                columns * width, width, pool_of(m)[p + 7], pool_of(m)[p + 6], True,
+            )  # fmt: skip
+        else:
+            _product(
+                m, single, other, g, result, inner, rows, columns,
+                pool_of(m)[p + 5], pool_of(m)[p + 4], columns * width, width, False,
+            )  # fmt: skip
+        if not new:
+            add_plain(target, result, pool_of(m)[p + 3], size)
+            note(m, result, 0)
+
+
+@compiled()
+def pull_element(m, e, row, g):  # type: ignore[no-untyped-def]
+    """Pass the adjoint of one element on."""
+    slot = entry(m, e, 1)
+    target, new = adjoint_of(m, slot)
+    if new:
+        zero_bytes(target, column(m, entry(m, slot, 0) - SCALARS, EXTENT))
+    float64s(target, entry(m, e, 3) + 1)[entry(m, e, 3)] += float64s(g, 1)[0]
+
+
+@compiled()
+def pull_fill(m, e, row, g):  # type: ignore[no-untyped-def]
+    """Pass the blocks that were written to what was written, the rest to the array before."""
+    p = column(m, row, PLAN)
+    code, block, size = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    width = 4 if code == FLOAT32 else 8
+    start = entry(m, e, 1)
+    for k in range(1, operands_of(m)[start]):
+        slot, offset = operands_of(m)[start + 1 + 2 * k], operands_of(m)[start + 2 + 2 * k]
+        part = g + offset * width
+        if activity_of(m)[slot] != 0:
+            target, new = adjoint_of(m, slot)
+            if new:
+                zero_bytes(target, block * width)
+            add_plain(target, part, code, block)
+        zero_bytes(part, block * width)
+    slot = operands_of(m)[start + 1]
+    if activity_of(m)[slot] != 0:
+        target, new = adjoint_of(m, slot)
+        if new:
+            zero_bytes(target, size * width)
+        add_plain(target, g, code, size)
+
+
+@compiled()
+def pull_gather(m, e, row, g):  # type: ignore[no-untyped-def]
+    """Add each row to the row that it was taken from."""
+    p = column(m, row, PLAN)
+    rows, width, count = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    slot = entry(m, e, 1)
+    target, new = adjoint_of(m, slot)
+    size = 4 if pool_of(m)[p + 3] == FLOAT32 else 8
+    if new:
+        zero_bytes(target, rows * width * size)
+    index = int64s(value_of(m, entry(m, e, 2)), count)
+    for k in range(count):
+        at = index[k]
+        if at < 0:
+            at += rows
+        if size == 4:
+            into, source = float32s(target, rows * width), float32s(g, count * width)
+            for j in range(width):
+                into[at * width + j] += source[k * width + j]
+        else:
+            wide, origin = float64s(target, rows * width), float64s(g, count * width)
+            for j in range(width):
+                wide[at * width + j] += origin[k * width + j]
