@@ -92,6 +92,11 @@ def compilable(op: Elementwise, position: int) -> bool:
     return True
 
 
+def native(op: Elementwise) -> bool:
+    """Tell whether every slope of an op can be compiled."""
+    return all(compilable(op, p) for p in range(op.nin) if op.partials[p] is not None)
+
+
 def _spaces(partial: Callable[..., Any]) -> list[tuple[str, str]]:
     """List the (namespace, function) pairs that a partial mentions; a bare global counts as its own namespace."""
     import dis

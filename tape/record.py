@@ -173,7 +173,12 @@ def _beside(tape: Tape, x: Any, other: Any) -> Tensor:
         # A 0-d array is what ufuncs take most quickly, and beside float64 it promotes as a Python number does.
         if x or math.copysign(1.0, x) > 0:
             tape.weak[x] = np.array(float(x)), number_slot(tape, float(x))
-    return constant(tape, x)
+    return constant(tape, np.asarray(x) if type(x) is int and _integral(other) else x)
+
+
+def _integral(x: Any) -> bool:
+    """Tell whether an operand leaves a Python int beside it an integer."""
+    return type(x) in (int, bool) or getattr(getattr(x, "dtype", None), "kind", "f") in "biu"
 
 
 _ANSWERED = (Tensor, ndarray, np.generic, int, float, complex, list, tuple)
@@ -187,6 +192,8 @@ def _promoting(x: Tensor) -> Any:
 def elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Tensor:
     """Record an elementwise op of any operands."""
     tape = tape_of(operands)
+    if any(type(x) is int for x in operands) and all(map(_integral, operands)):
+        operands = tuple(np.asarray(x) if type(x) is int else x for x in operands)
     handles = tuple(x if isinstance(x, Tensor) else constant(tape, x) for x in operands)
     found = tape.instructions.get((op, *(h._layout for h in handles)))
     if found is None:
@@ -210,9 +217,7 @@ def first_elementwise(op: Elementwise, tape: Tape, operands: tuple[Tensor, ...])
     key = (op, *layouts)
     found = tape.instructions.get(key)
     if found is None:
-        native = not op.differentiable or all(
-            kernels.compilable(op, p) for p in range(op.nin) if op.partials[p] is not None
-        )
+        native = not op.differentiable or kernels.native(op)
         make = instruction.elementwise if native else _host_elementwise
         found = make(tape.workspace, op, layouts, out), out
         tape.instructions[key] = found

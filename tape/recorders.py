@@ -179,6 +179,11 @@ def _bind(source: str, name: str, op: Elementwise, slow: Callable[..., Any]) -> 
     return made
 
 
+def _common(op: Elementwise) -> bool:
+    """Tell whether an op's entries need nothing but memory, entry and handle: host entries keep their values."""
+    return op.is_ufunc and (not op.differentiable or kernels.native(op))
+
+
 def unary(op: Elementwise) -> Callable[[Any], Any]:
     """Make the recorder of an elementwise op of one operand."""
     slow = record.unary(op)
@@ -191,7 +196,7 @@ def binary(op: Elementwise, symbol: str = "") -> tuple[Callable[[Any, Any], Any]
     `symbol` is Python's operator for it, where there is one.
     """
     slow = record.binary(op)
-    if not op.is_ufunc:
+    if not _common(op):
         return slow, lambda x, y: slow(y, x)
     native = kernels.enable_numbers(op)
     plain = _bind(_source(symbol, native, False), op.name, op, slow)

@@ -99,7 +99,11 @@ def test_one_level(p: Any, f: Any) -> None:
 
 
 def test_nested() -> None:
-    p = {"layers": [Layer(W.copy(), B.copy()), Layer(W.T.copy(), 2 * B)], "scale": (2.0, np.float64(3.0)), "head": {"w": W[0].astype(np.float32)}}
+    p = {
+        "layers": [Layer(W.copy(), B.copy()), Layer(W.T.copy(), 2 * B)],
+        "scale": (2.0, np.float64(3.0)),
+        "head": {"w": W[0].astype(np.float32)},
+    }
 
     def f(p: Any) -> Any:
         h = B

@@ -225,7 +225,11 @@ def test_an_exception_in_the_middle_of_a_write() -> None:
     def f(x: Any) -> Any:
         y = x * 1.0
         y[0] = x[1]
-        for write in (lambda: y.__setitem__(9, 1.0), lambda: y.__setitem__(slice(2), np.ones(3)), lambda: y.__iadd__(np.ones(2))):
+        for write in (
+            lambda: y.__setitem__(9, 1.0),
+            lambda: y.__setitem__(slice(2), np.ones(3)),
+            lambda: y.__iadd__(np.ones(2)),
+        ):
             with pytest.raises((IndexError, ValueError)):
                 write()
         y[2] = 4.0
@@ -239,7 +243,12 @@ def test_an_exception_in_the_middle_of_an_operation() -> None:
 
     def f(x: Any) -> Any:
         y = np.sin(x)
-        for attempt in (lambda: y + np.ones(3), lambda: y @ np.ones(9), lambda: y.reshape(5), lambda: np.concatenate([y, np.ones((2, 2))])):
+        for attempt in (
+            lambda: y + np.ones(3),
+            lambda: y @ np.ones(9),
+            lambda: y.reshape(5),
+            lambda: np.concatenate([y, np.ones((2, 2))]),
+        ):
             with pytest.raises(ValueError, match=r"."):
                 attempt()
         return np.sum(y)

@@ -124,7 +124,10 @@ def test_norm_at_zero() -> None:
 def test_std_at_zero() -> None:
     equal(gradient(np.std, [1.0, 1.0, 1.0]), [0.0, 0.0, 0.0])
     equal(gradient(lambda x: np.std(x) ** 2, [1.0, 1.0, 1.0]), [0.0, 0.0, 0.0])
-    equal(gradient(lambda x: np.std(x, axis=0, ddof=1), [[1.0, 0.0], [1.0, 2.0]]), [[0.0, -np.sqrt(0.5)], [0.0, np.sqrt(0.5)]])
+    equal(
+        gradient(lambda x: np.std(x, axis=0, ddof=1), [[1.0, 0.0], [1.0, 2.0]]),
+        [[0.0, -np.sqrt(0.5)], [0.0, np.sqrt(0.5)]],
+    )
 
 
 def test_sqrt_at_zero_is_infinite() -> None:
@@ -201,7 +204,9 @@ def test_logsumexp_with_minus_infinity() -> None:
 
 
 # ---------------------------------------------------------------- piecewise constant
-@pytest.mark.parametrize("f", [np.floor, np.ceil, np.rint, np.trunc, np.sign, np.round, np.fix, lambda x: np.heaviside(x, 0.5)])
+@pytest.mark.parametrize(
+    "f", [np.floor, np.ceil, np.rint, np.trunc, np.sign, np.round, np.fix, lambda x: np.heaviside(x, 0.5)]
+)
 def test_piecewise_constant_functions(f: Any) -> None:
     equal(gradient(f, [-1.5, 0.0, 1.0, 2.7]), np.zeros(4))
     assert gradient(f, 0.5) == 0.0

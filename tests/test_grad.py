@@ -334,7 +334,11 @@ def test_minimize(method: str) -> None:
 
 def test_minimize_with_separate_gradient_and_extra_arguments() -> None:
     result = scipy.optimize.minimize(
-        lambda x, a: np.sum((x - a) ** 2), np.zeros(3), args=(X,), jac=grad(lambda x, a: np.sum((x - a) ** 2)), method="BFGS"
+        lambda x, a: np.sum((x - a) ** 2),
+        np.zeros(3),
+        args=(X,),
+        jac=grad(lambda x, a: np.sum((x - a) ** 2)),
+        method="BFGS",
     )
     np.testing.assert_allclose(result.x, X, atol=1e-6)
     assert result.nit <= 3

@@ -581,7 +581,13 @@ def program(seed: int) -> Callable[[Any], Any]:
                 kind = rng.integers(5)
                 low, high = sorted(int(i) for i in rng.integers(0, n + 1, 2))
                 made.append(
-                    [slice(None), slice(low, high), slice(None, None, -1), int(rng.integers(-n, n)), slice(low, None, 2)][kind]
+                    [
+                        slice(None),
+                        slice(low, high),
+                        slice(None, None, -1),
+                        int(rng.integers(-n, n)),
+                        slice(low, None, 2),
+                    ][kind]
                     if n
                     else slice(None)
                 )

@@ -69,7 +69,9 @@ def test_arithmetic_of_numbers_from_both_sides(op: Any, other: Any) -> None:
             check(f, x, 1e-6)
 
 
-@pytest.mark.parametrize("other", [0.5, 1, np.float64(0.5), X[::-1], [0.5, 1.0, 2.5, 9.0], np.array([[0.5], [2.5]])], ids=repr)
+@pytest.mark.parametrize(
+    "other", [0.5, 1, np.float64(0.5), X[::-1], [0.5, 1.0, 2.5, 9.0], np.array([[0.5], [2.5]])], ids=repr
+)
 @pytest.mark.parametrize("op", COMPARISONS, ids=lambda op: op.__name__)
 def test_comparisons_from_both_sides(op: Any, other: Any) -> None:
     for f in (lambda x: op(x, other), lambda x: op(other, x)):
@@ -116,7 +118,12 @@ def test_other_types_answer_for_themselves() -> None:
 
         __hash__ = None  # type: ignore[assignment]
 
-    assert recorded(lambda x: (x + Other(), Other() + x, x[0] + Other(), x == Other()), X) == ("radd", "add", "radd", "eq")
+    assert recorded(lambda x: (x + Other(), Other() + x, x[0] + Other(), x == Other()), X) == (
+        "radd",
+        "add",
+        "radd",
+        "eq",
+    )
     for op in (operator.add, operator.mul, operator.pow, operator.lt):
         for other in ("text", None, {}, object()):
             with pytest.raises(TypeError):
@@ -130,8 +137,29 @@ def test_python_scalars_do_not_promote() -> None:
               lambda x: np.maximum(x, 0.0), lambda x: np.where(x > 0, x, 0.0), lambda x: np.clip(x, 0, 1), lambda x: x // 1.0):  # fmt: skip
         assert recorded(lambda x, f=f: f(x).dtype, x) == np.float32 == f(x).dtype
     assert recorded(lambda x: (x * np.float32(2.0)).dtype, 0.7) == (0.7 * np.float32(2.0)).dtype
-    for f in (lambda x: x + np.float64(1.5), lambda x: x * np.ones(4), lambda x: x + np.arange(4), lambda x: x * np.array(2.0)):
+    for f in (
+        lambda x: x + np.float64(1.5),
+        lambda x: x * np.ones(4),
+        lambda x: x + np.arange(4),
+        lambda x: x * np.array(2.0),
+    ):
         assert recorded(lambda x, f=f: f(x).dtype, x) == f(x).dtype
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.argmax(x) + 1, lambda x: 1 + np.argsort(x), lambda x: np.argsort(x) % 2, lambda x: (x > 1) + 1, lambda x: (x > 1) * 2,
+        lambda x: (x > 1) * True, lambda x: -np.argmax(x), lambda x: np.maximum(np.argsort(x), 1), lambda x: np.where(x > 1, 1, 0),
+        lambda x: np.sum(x > 1) + 1, lambda x: np.argmax(x) / 2, lambda x: np.argmax(x) * 2.0, lambda x: np.argsort(x) ** 2, lambda x: 7 // (np.argsort(x) + 1),
+        lambda x: np.where(x > 1, 1, x), lambda x: np.stack(x.nonzero()), lambda x: np.stack(np.nonzero(x > 1)), lambda x: np.count_nonzero(x > 1),
+        lambda x: x[np.argsort(x)[:2] + 1] + x[np.argmax(x) - 1], lambda x: np.argsort(x)[1] << 2,
+    ],
+)  # fmt: skip
+def test_integers_stay_integers(f: Any) -> None:
+    got = recorded(lambda x: (y := f(x), y.dtype, y.numpy() if isinstance(y, Tensor) else y), X)
+    assert got[1] == np.asarray(f(X)).dtype
+    np.testing.assert_array_equal(got[2], f(X))
 
 
 # ---------------------------------------------------------------- attributes and methods
@@ -245,7 +273,12 @@ def test_at() -> None:
 
 
 def test_methods_without_a_rule_are_refused() -> None:
-    for f in (lambda x: np.hypot.reduce(x), lambda x: np.logaddexp.accumulate(x), lambda x: np.multiply.at(x, 0, 2.0), lambda x: np.add.reduceat(x, [0, 2])):
+    for f in (
+        lambda x: np.hypot.reduce(x),
+        lambda x: np.logaddexp.accumulate(x),
+        lambda x: np.multiply.at(x, 0, 2.0),
+        lambda x: np.add.reduceat(x, [0, 2]),
+    ):
         with pytest.raises((UnsupportedError, NotImplementedError), match=r"reduce|accumulate|at"):
             recorded(f, X)
 
@@ -270,7 +303,14 @@ def test_iteration_and_unpacking() -> None:
         a, b, *rest = x
         (c, d) = rest
         first, _, last = (v for v in (a, b, c))
-        return a * b + c * d + first * last + max(x) + sum(reversed(x)) + sum(p * q for p, q in zip(x, x[1:], strict=False))
+        return (
+            a * b
+            + c * d
+            + first * last
+            + max(x)
+            + sum(reversed(x))
+            + sum(p * q for p, q in zip(x, x[1:], strict=False))
+        )
 
     check(f, X)
 
@@ -294,7 +334,9 @@ def test_len_bool_index_int() -> None:
 
 
 def test_format_and_repr() -> None:
-    texts = recorded(lambda x: (f"{x[0]:.3f}", f"{x[2] * 2:6.1e}", repr(x), str(x[1]), f"{x}", "{:.1f}".format(x[3])), X)  # noqa: UP032
+    texts = recorded(
+        lambda x: (f"{x[0]:.3f}", f"{x[2] * 2:6.1e}", repr(x), str(x[1]), f"{x}", "{:.1f}".format(x[3])), X
+    )  # noqa: UP032
     assert texts[0] == "0.500"
     assert texts[1] == "5.0e+00"
     assert texts[2] == "Tensor([ 0.5, -1.5,  2.5,  3. ], dtype=float64)"
