@@ -23,6 +23,6 @@ from ops.create import array, asarray, empty, full, ones, zeros
 
 __all__ = [
     "array", "asarray", "catalog", "cumulative", "differences", "edit", "einsum", "elementwise", "empty", "full",
-    "functional", "index", "join", "linalg", "norm", "ones", "polynomial", "quantile", "reduce", "shape", "solve", "sort",
-    "zeros",
+    "functional", "index", "join", "linalg", "norm", "ones", "polynomial", "quantile", "reduce", "shape", "solve",
+    "sort", "zeros",
 ]  # fmt: skip

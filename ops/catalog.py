@@ -202,9 +202,7 @@ def structural(
     native: str = "",
 ) -> Structural:
     """Declare a structural op. `every` is the one pullback of an op with any number of operands."""
-    return Structural(
-        name or forward.__name__, forward, every or pullbacks, examples=examples, native=native
-    )
+    return Structural(name or forward.__name__, forward, every or pullbacks, examples=examples, native=native)
 
 
 def handles(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -1,8 +1,8 @@
 """Making arrays inside a differentiated function.
 
 NumPy's `zeros_like(t)` and kin reach us by themselves. `zeros(shape)`, `array([...])` and others do not, since none of
-their arguments need be recorded: their twins here give a recorded array while a function is being differentiated in this
-thread, and NumPy's own otherwise.
+their arguments need be recorded: their twins here give a recorded array while a function is being differentiated
+in this thread, and NumPy's own otherwise.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def asarray(a: Any, dtype: Any = None, **keywords: Any) -> Any:
 
 
 def _has_recorded(items: Any) -> bool:
-    return any(_is_recorded(x) or isinstance(x, list | tuple) and _has_recorded(x) for x in items)
+    return any(_is_recorded(x) or (isinstance(x, list | tuple) and _has_recorded(x)) for x in items)
 
 
 def _stack(items: Any) -> Any:
@@ -111,19 +111,25 @@ def _like(a: Any, shape: Any) -> Any:
 
 
 @handles(np.zeros_like)
-def zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+def zeros_like(
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Any:
     """Give zeros of the shape and dtype of a recorded value."""
     return _new(np.zeros(_like(a, shape), a.dtype if dtype is None else dtype))
 
 
 @handles(np.ones_like)
-def ones_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+def ones_like(
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Any:
     """Give ones of the shape and dtype of a recorded value."""
     return _new(np.ones(_like(a, shape), a.dtype if dtype is None else dtype))
 
 
 @handles(np.empty_like)
-def empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+def empty_like(
+    prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Any:
     """Give an array (of zeros) of the shape and dtype of a recorded value."""
     return zeros_like(prototype, dtype, shape=shape)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.catalog import elementwise, handles, structural
+from ops.catalog import Elementwise, elementwise, handles, structural
 
 ANY = (-2.0, 2.0)
 POSITIVE = (0.2, 3.0)
@@ -85,9 +85,7 @@ sin = elementwise(np.sin, lambda x, out: np.cos(x))
 cos = elementwise(np.cos, lambda x, out: -np.sin(x))
 tan = elementwise(np.tan, lambda x, out: 1.0 + out * out, domain=((-1.2, 1.2),))
 arcsin = elementwise(np.arcsin, lambda x, out: 1.0 / np.sqrt((1.0 - x) * (1.0 + x)), domain=(UNIT,))
-arccos = elementwise(
-    np.arccos, lambda x, out: -1.0 / np.sqrt((1.0 - x) * (1.0 + x)), domain=(UNIT,)
-)
+arccos = elementwise(np.arccos, lambda x, out: -1.0 / np.sqrt((1.0 - x) * (1.0 + x)), domain=(UNIT,))
 arctan = elementwise(np.arctan, lambda x, out: 1.0 / (1.0 + x * x))
 # Dividing twice by the hypotenuse neither overflows nor underflows where the slope itself does not.
 arctan2 = elementwise(
@@ -106,9 +104,7 @@ sinh = elementwise(np.sinh, lambda x, out: np.cosh(x))
 cosh = elementwise(np.cosh, lambda x, out: np.sinh(x))
 tanh = elementwise(np.tanh, lambda x, out: (1.0 - out) * (1.0 + out))
 arcsinh = elementwise(np.arcsinh, lambda x, out: 1.0 / np.hypot(x, 1.0))
-arccosh = elementwise(
-    np.arccosh, lambda x, out: 1.0 / np.sqrt((x - 1.0) * (x + 1.0)), domain=((1.2, 3.0),)
-)
+arccosh = elementwise(np.arccosh, lambda x, out: 1.0 / np.sqrt((x - 1.0) * (x + 1.0)), domain=((1.2, 3.0),))
 arctanh = elementwise(np.arctanh, lambda x, out: 1.0 / ((1.0 - x) * (1.0 + x)), domain=(UNIT,))
 deg2rad = elementwise(np.deg2rad, lambda x, out: 0.017453292519943295)
 radians = elementwise(np.radians, lambda x, out: 0.017453292519943295)
@@ -137,9 +133,7 @@ fmin = elementwise(
     lambda x, y, out: np.where(x == y, 0.5, np.where((x < y) | (y != y), 1.0, 0.0)),
     lambda x, y, out: np.where(x == y, 0.5, np.where((y < x) | (x != x), 1.0, 0.0)),
 )
-heaviside = elementwise(
-    np.heaviside, None, lambda x, y, out: np.where(x == 0, 1.0, 0.0), domain=(POSITIVE, ANY)
-)
+heaviside = elementwise(np.heaviside, None, lambda x, y, out: np.where(x == 0, 1.0, 0.0), domain=(POSITIVE, ANY))
 
 
 def _select(condition: Any, x: Any, y: Any) -> Any:
@@ -218,8 +212,8 @@ def sinc_derivative(x: Any, order: Any) -> Any:
 def _sinc_derivative(u: Any, n: int) -> Any:
     """Differentiate n times, with u = pi x and s_n the n-th derivative of sin(u)/u.
 
-    u s_n + n s_(n-1) = sin(u + n pi/2), by Leibniz' rule on u s_0 = sin(u). The recurrence is stable for |u| > n; below,
-    the Taylor series converges in a few terms.
+    u s_n + n s_(n-1) = sin(u + n pi/2), by Leibniz' rule on u s_0 = sin(u). The recurrence is stable for |u| > n;
+    below, the Taylor series converges in a few terms.
     """
     small = np.abs(u) <= n + 1
     far = np.where(small, n + 2.0, u)
@@ -237,22 +231,22 @@ def _sinc_derivative(u: Any, n: int) -> Any:
     return np.where(small, series, value) * np.pi**n
 
 
-sinc_slope = elementwise(
-    sinc_derivative, lambda x, order, out: sinc_slope(x, order + 1), None, name="sinc_derivative"
+def _next_slope(x: Any, order: Any) -> Any:
+    return sinc_slope(x, order + 1)
+
+
+sinc_slope: Elementwise = elementwise(
+    sinc_derivative, lambda x, order, out: _next_slope(x, order), None, name="sinc_derivative"
 )
 sinc = elementwise(np.sinc, lambda x, out: sinc_slope(x, 1), name="sinc")
 handles(np.sinc)(sinc)
 
 
-nan_to_num = elementwise(
-    np.nan_to_num, lambda x, out: np.where(np.isfinite(x), 1.0, 0.0), name="nan_to_num"
-)
+nan_to_num = elementwise(np.nan_to_num, lambda x, out: np.where(np.isfinite(x), 1.0, 0.0), name="nan_to_num")
 
 
 @handles(np.nan_to_num)
-def _nan_to_num(
-    x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
-) -> Any:
+def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     if nan == 0.0 and posinf is None and neginf is None:
         return nan_to_num(x)
     info = np.finfo(x.dtype)
@@ -308,7 +302,5 @@ def _root(x: Any) -> Any:
     return np.sqrt(x)
 
 
-root = elementwise(
-    _root, lambda x, out: np.where(out == 0, 0.0, 0.5 / out), name="root", domain=(POSITIVE,)
-)
+root = elementwise(_root, lambda x, out: np.where(out == 0, 0.0, 0.5 / out), name="root", domain=(POSITIVE,))
 """The square root in std and norm: at 0 it has the least of its subgradients, 0, where sqrt has an infinite slope."""

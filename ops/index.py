@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from ops.catalog import handles, structural
+from ops.catalog import Structural, handles, structural
 from ops.shape import shape_of, sum_to
 
 ARRAY = "array"
@@ -23,10 +23,12 @@ def spec_of(index: Any) -> tuple[tuple[Any, ...], list[Any]]:
     spec: list[Any] = []
     arrays: list[Any] = []
     for item in items:
-        if item is None or item is Ellipsis or isinstance(item, int | np.integer) and not isinstance(item, bool):
+        if item is None or item is Ellipsis or (isinstance(item, int | np.integer) and not isinstance(item, bool)):
             spec.append(int(item) if item is not None and item is not Ellipsis else item)
         elif isinstance(item, slice):
-            spec.append(("slice", *(None if s is None else int(s.__index__()) for s in (item.start, item.stop, item.step))))
+            spec.append(
+                ("slice", *(None if s is None else int(s.__index__()) for s in (item.start, item.stop, item.step)))
+            )
         else:
             spec.append(ARRAY)
             array = item if hasattr(item, "shape") else np.asarray(item)
@@ -127,14 +129,14 @@ def _scatter_examples(rng: np.random.Generator) -> Any:
     yield (rng.normal(size=3),), {"spec": (1,), "shape": (2, 3)}
 
 
-index_op = structural(
+index_op: Structural = structural(
     _index,
     lambda g, out, x, *arrays, spec: scatter_op(g, *arrays, spec=spec, shape=shape_of(x)),
     name="index",
     native="index",
     examples=_index_examples,
 )
-scatter_op = structural(
+scatter_op: Structural = structural(
     _scatter,
     lambda g, out, x, *arrays, spec, shape: index_op(g, *arrays, spec=spec),
     name="scatter",
@@ -233,13 +235,13 @@ def matrix_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
 @handles(np.tril)
 def tril(m: Any, k: int = 0) -> Any:
     """Keep the lower triangle."""
-    return np.where(np.tri(*m.shape[-2:], k=k, dtype=bool), m, np.zeros((), m.dtype))
+    return np.where(np.tri(m.shape[-2], m.shape[-1], k=k, dtype=bool), m, np.zeros((), m.dtype))
 
 
 @handles(np.triu)
 def triu(m: Any, k: int = 0) -> Any:
     """Keep the upper triangle."""
-    return np.where(np.tri(*m.shape[-2:], k=k - 1, dtype=bool), np.zeros((), m.dtype), m)
+    return np.where(np.tri(m.shape[-2], m.shape[-1], k=k - 1, dtype=bool), np.zeros((), m.dtype), m)
 
 
 @handles(np.roll)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,9 @@ concatenate_op = structural(
 
 
 def _arrays(items: Any) -> list[Any]:
-    return [x if hasattr(x, "shape") else np.asarray(x) if not isinstance(x, list | tuple) else _array(x) for x in items]
+    return [
+        x if hasattr(x, "shape") else np.asarray(x) if not isinstance(x, list | tuple) else _array(x) for x in items
+    ]
 
 
 def _array(x: Any) -> Any:
@@ -152,7 +155,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     else:
         bounds = [0, *(int(i) for i in indices_or_sections), None]
     lead = (slice(None),) * normalize_axis_index(axis, ary.ndim)
-    return [ary[(*lead, slice(start, stop))] for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [ary[(*lead, slice(start, stop))] for start, stop in pairwise(bounds)]
 
 
 @handles(np.split)

@@ -36,9 +36,7 @@ def sum_to(x: Any, shape: tuple[int, ...]) -> Any:
     if own == shape:
         return x
     lead = len(own) - len(shape)
-    axes = tuple(range(lead)) + tuple(
-        lead + a for a, n in enumerate(shape) if n == 1 and own[lead + a] != 1
-    )
+    axes = tuple(range(lead)) + tuple(lead + a for a, n in enumerate(shape) if n == 1 and own[lead + a] != 1)
     return np.reshape(np.sum(x, axis=axes), shape)
 
 
@@ -153,7 +151,9 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     axis = normalize_axis_index(axis, a.ndim)
     start = start + a.ndim if start < 0 else start
     if not 0 <= start <= a.ndim:
-        raise np.exceptions.AxisError(f"start arg requires {-a.ndim} <= start < {a.ndim + 1}, but {start} was passed in")
+        raise np.exceptions.AxisError(
+            f"start arg requires {-a.ndim} <= start < {a.ndim + 1}, but {start} was passed in"
+        )
     order = [d for d in range(a.ndim) if d != axis]
     order.insert(start - 1 if axis < start else start, axis)
     return transpose_op(a, axes=tuple(order))

@@ -189,8 +189,7 @@ class _Site:
         arrays = [cgutils.alloca_once_value(b, array) for array in (pointers, ones)]
         kind = ir.FunctionType(ir.VoidType(), [_BYTES] * 4)
         loop, data = (  # the data is no function, but an address all the same
-            cgutils.get_or_insert_function(b.module, kind, f"{_PREFIX}{part}_{name}")
-            for part in ("loop", "data")
+            cgutils.get_or_insert_function(b.module, kind, f"{_PREFIX}{part}_{name}") for part in ("loop", "data")
         )
         # the length is 1, and so the steps are never taken
         operands = (arrays[0], arrays[1], arrays[1], data)
@@ -265,7 +264,7 @@ def _sinc(s: _Site, x: _Value) -> _Value:
 
 
 def _expit(s: _Site, x: _Value) -> _Value:
-    """The logistic function; the exponential never overflows, so its tail is exact."""
+    """Give the logistic function; the exponential never overflows, so its tail is exact."""
     e = s.libm("exp", s.b.fneg(s.llvm("fabs", x)))
     return s.b.fdiv(s.select(s.is_("<", x, 0.0), e, 1.0), s.b.fadd(s.const(1.0), e))
 
@@ -333,9 +332,7 @@ _REAL: dict[str, _Emit] = {
     "remainder": _mod,
     "logaddexp": lambda s, x, y: _logaddexp(s, x, y, "exp", 1.0),
     "logaddexp2": lambda s, x, y: _logaddexp(s, x, y, "exp2", 1 / math.log(2)),
-    "heaviside": lambda s, x, at_zero: s.select(
-        s.is_("==", x, 0.0), at_zero, _maximum(s, _sign(s, x), s.const(0.0))
-    ),
+    "heaviside": lambda s, x, at_zero: s.select(s.is_("==", x, 0.0), at_zero, _maximum(s, _sign(s, x), s.const(0.0))),
     "sinc": _sinc,
 }
 _ALIASES = (
@@ -395,7 +392,7 @@ _SPECIAL: dict[str, _Emit] = _CYTHON | {
 
 
 def _signature(group: Mapping[str, Any], args: tuple[types.Type, ...]) -> Any:
-    """What numba is to cast arguments to and what comes out; None for complex and other types."""
+    """Tell what numba is to cast arguments to and what comes out; None for complex and other types."""
     if not all(isinstance(a, types.Integer | types.Float | types.Boolean) for a in args):
         return None
     if group is _LOGICAL:
@@ -414,7 +411,7 @@ def _build(name: str, group: Mapping[str, _Emit]) -> Any:
     arity = emit.arity if isinstance(emit, _Call) else emit.__code__.co_argcount - 1
     arities = (1, 2) if emit is _zeta else (arity,)
 
-    wide = emit is _zeta or isinstance(emit, _Call) and emit.method == "special"
+    wide = emit is _zeta or (isinstance(emit, _Call) and emit.method == "special")
 
     def lower(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> _Value:
         args = [a for a in signature.args if not isinstance(a, types.Omitted)]
@@ -461,9 +458,7 @@ class _Namespace(ModuleType):
         return sorted({*self.__dict__, *(name for group in self._groups for name in group)})
 
 
-scalar_numpy = _Namespace(
-    f"{__name__}.scalar_numpy", _REAL, _PREDICATES, _LOGICAL, _SELECT, **_CONSTANTS
-)
+scalar_numpy = _Namespace(f"{__name__}.scalar_numpy", _REAL, _PREDICATES, _LOGICAL, _SELECT, **_CONSTANTS)
 """NumPy's names for functions and constants of numbers."""
 
 scalar_special = _Namespace(f"{__name__}.scalar_special", _SPECIAL)

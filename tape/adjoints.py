@@ -202,5 +202,3 @@ def _pull(op: Any, position: int, g: Any, out: Any, values: tuple[Any, ...], par
     assert isinstance(op, Structural)
     pullback = op.pullback(position)
     return None if pullback is None else pullback(g, out, *values, **parameters)
-
-

@@ -97,15 +97,16 @@ class _Call:
 
     def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], argnums: Any) -> None:
         self.f, self.args = f, [np.array(x, float) if _numbers(x) else x for x in args]
+        self.positions: list[Any] = []
         if argnums is None:
-            self.positions: list[Any] = [k for k, x in enumerate(self.args) if _floating(x)]
+            self.positions += [k for k, x in enumerate(self.args) if _floating(x)]
             if not self.positions:
                 raise InputError(
                     "check_grads found no argument of floating-point type to differentiate: "
                     "give arrays or numbers of such a type, or name the arguments in argnums"
                 )
         else:
-            self.positions = _positions(f, argnums, args, {})
+            self.positions += _positions(f, argnums, args, {})
         self.leaves: list[Any] = []
         self.names: list[str] = []
         self.structures: list[Any] = []

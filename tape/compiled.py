@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-import os
 import pathlib
 import warnings
 from collections.abc import Callable
@@ -109,9 +108,8 @@ def kernel(signature: Any, function: Callable[..., Any]) -> int:
 _alive: list[Any] = []
 
 
-def boundscheck() -> bool:
-    """Tell whether compiled code checks its indices (the environment variable NUMBA_BOUNDSCHECK)."""
-    return os.environ.get("NUMBA_BOUNDSCHECK", "0") not in ("", "0")
+_intrinsic: Any = intrinsic
+"""numba types an intrinsic by its own parameters, the typing context too; its callers leave that out."""
 
 
 def _pointer(kind: Any) -> Any:
@@ -168,7 +166,7 @@ def note(m: int, address: int, nbytes: int) -> None:
     """Say that the machine's memory from `address` on is now one block of `nbytes`; nothing, unless it is checked."""
 
 
-@intrinsic
+@_intrinsic
 def call_number_kernel(typing_context: Any, address: Any, x: Any, y: Any, out: Any) -> Any:  # noqa: ARG001
     """Call the partial derivative at `address` on numbers."""
     signature = types.float64(types.int64, types.float64, types.float64, types.float64)

@@ -19,7 +19,7 @@ def _register(kind: type) -> None:
 
     def unflatten(_: Any, children: Any) -> Any:
         # Not through __init__: a field may be computed there, and a gradient need not satisfy its checks.
-        made = object.__new__(kind)
+        made: Any = object.__new__(kind)
         for name, child in zip(names, children, strict=True):
             object.__setattr__(made, name, child)
         return made

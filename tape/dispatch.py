@@ -44,7 +44,7 @@ def _unsupported(what: str, name: str) -> str:
     )
 
 
-def ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+def ufunc(_: Tensor, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
     """Record a ufunc (NumPy's ``__array_ufunc__``)."""
     if method == "__call__":
         if not keywords:
@@ -92,7 +92,7 @@ def _with_keywords(ufunc: Any, inputs: tuple[Any, ...], keywords: dict[str, Any]
     for target in targets:
         if target is not None and not isinstance(target, Tensor):
             raise DetachedError(
-                f"{ufunc.__name__} with out= a plain array would drop the gradient: allocate it with `np.zeros_like(t)` "
+                f"{ufunc.__name__} with out= a plain array would drop the gradient: allocate it with `np.zeros_like` "
                 "or `ops.zeros(...)` on the tape, or use the result that is returned"
             )
     result = _first(ufunc, inputs) if any(isinstance(x, Tensor) for x in inputs) else ufunc(*inputs)
@@ -134,15 +134,17 @@ def _method(ufunc: Any, method: str, inputs: tuple[Any, ...], keywords: dict[str
             spec, arrays = spec_of(index)
             picked = target[index]
             amount = np.broadcast_to(values[0], picked.shape) if np.shape(values[0]) != picked.shape else values[0]
-            total = scatter_op(amount, *arrays, spec=spec, shape=target.shape) if isinstance(
-                amount, Tensor
-            ) else scatter_op(picked * 0 + amount, *arrays, spec=spec, shape=target.shape)
+            total = (
+                scatter_op(amount, *arrays, spec=spec, shape=target.shape)
+                if isinstance(amount, Tensor)
+                else scatter_op(picked * 0 + amount, *arrays, spec=spec, shape=target.shape)
+            )
             inplace.write(target, ufunc(target, total))
             return None
     raise UnsupportedError(_unsupported(f"{ufunc.__name__}.{method}", ufunc.__name__))
 
 
-def function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def function(_: Tensor, func: Any, __: Any, args: Any, kwargs: Any) -> Any:
     """Record a NumPy function (NumPy's ``__array_function__``)."""
     if not kwargs and len(args) == 1:
         fast = natives.FAST.get(func)
@@ -153,4 +155,6 @@ def function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any
         return handler(*args, **kwargs)
     from tape.retarget import run
 
-    return run(func, args, kwargs, _unsupported(f"{func.__module__.replace('numpy', 'np', 1)}.{func.__name__}", func.__name__))
+    return run(
+        func, args, kwargs, _unsupported(f"{func.__module__.replace('numpy', 'np', 1)}.{func.__name__}", func.__name__)
+    )

@@ -24,6 +24,7 @@ from tape.layout import FLOAT, FLOAT64, layout_of
 from tape.tensor import Tensor
 from tape.views import watch
 
+
 # ---------------------------------------------------------------- reading
 def get(x: Tensor, index: Any) -> Any:
     """Read elements (``x[index]``)."""
@@ -105,7 +106,7 @@ def move_to(x: Tensor, new: Tensor) -> None:
     """Let a handle stand for a new slot, and with it its base and its views."""
     layout = x._layout
     if layout.contiguous and not new._layout.contiguous:
-        new = +new
+        new = positive(new)
     _set(x, new)
     base = getattr(x, "_base", None)
     if base is not None:
@@ -170,7 +171,7 @@ class Stale(Tensor):
         return self._slot
 
     @property
-    def _value(self) -> Any:  # type: ignore[override]
+    def _value(self) -> Any:
         self._refresh()
         return self._value
 
@@ -210,7 +211,7 @@ class Filling(Tensor):
         return self._slot
 
     @property
-    def _value(self) -> Any:  # type: ignore[override]
+    def _value(self) -> Any:
         self._flush()
         return self._value
 
@@ -262,8 +263,7 @@ def _gather_write(x: Tensor, index: Any, value: Any) -> bool:
         if not value._layout.contiguous:
             value = positive(value)
     if type(x) is Filling:
-        depth, writes = x._pending
-        if depth != len(key):
+        if x._pending[0] != len(key):
             x._flush()
     if type(x) is not Filling:
         x._pending = (len(key), {})

@@ -11,7 +11,7 @@ import numpy as np
 
 from ops.catalog import LEAF, Elementwise, Structural
 from tape.layout import FLOAT32, FLOAT64, Layout
-from tape.wengert import ARITY, BYTES, CELL, DTYPE, EXTENT, KIND, OPCODE, READY, SCALARS, Workspace
+from tape.wengert import ARITY, BYTES, CELL, DTYPE, EXTENT, KIND, OPCODE, READY, Workspace
 
 NOTHING, ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, HOST = range(8)
 """Kinds of instruction, by what the sweep does for them (NOTHING: a leaf, or an op without slope)."""
@@ -100,9 +100,7 @@ def elementwise(space: Workspace, op: Elementwise, operands: tuple[Layout, ...],
     return space.add_instruction((op, operands, out, None), columns, plan)
 
 
-def host(
-    space: Workspace, op: Structural, operands: tuple[Layout, ...], out: Layout, parameters: Any
-) -> int:
+def host(space: Workspace, op: Structural, operands: tuple[Layout, ...], out: Layout, parameters: Any) -> int:
     """Make the instruction of an op whose pullbacks run in Python. Its operands stand in the pool."""
     slopes = op.differentiable and floating(out)
     columns = _columns(HOST if slopes else NOTHING, -1, op.code, out)
@@ -149,7 +147,8 @@ def move(
 def matmul(space: Workspace, detail: Any, a: Layout, b: Layout, out: Layout) -> int:
     """Make the instruction of a product of two matrices or a matrix and a vector.
 
-    The plan: m, k, n, dtype code; strides of a (m, k), of b (k, n), in bytes. A vector is a matrix of one row or column.
+    The plan: m, k, n, dtype code; strides of a (m, k), of b (k, n), in bytes. A vector is a matrix of one row
+    or column.
     """
     size = out.dtype.itemsize
     m, a_strides = (a.shape[0], a.strides) if a.ndim == 2 else (1, (size * a.shape[0], a.strides[0]))

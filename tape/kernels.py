@@ -1,7 +1,7 @@
 """Backward kernels: compiled from the partial derivatives that `ops` declares, when first needed.
 
-A kernel writes adjoint times partial for a run of elements, or exactly 0 where the adjoint is 0. Its name carries a hash
-of the rule, so that a kernel on disk is never taken for another one.
+A kernel writes adjoint times partial for a run of elements, or exactly 0 where the adjoint is 0. Its name carries a
+hash of the rule, so that a kernel on disk is never taken for another one.
 """
 
 from __future__ import annotations
@@ -174,15 +174,13 @@ def prepare_numbers(code: int) -> None:
             return
         for position in range(op.nin):
             if op.partials[position] is not None:
-                numbers[code, position] = kernel(
-                    _NUMBER, _build(_NUMBER_TEMPLATES[op.nin], op, position, {}, "number")
-                )
+                numbers[code, position] = kernel(_NUMBER, _build(_NUMBER_TEMPLATES[op.nin], op, position, {}, "number"))
         numbers[code, 3] = 1
 
 
 def enable_numbers(op: Elementwise) -> bool:
     """Tell the sweep which operands of an op on numbers have a slope; say whether it can run natively on them."""
-    if op.nin > 2 or op.code >= SCALARS or not op.is_ufunc or "d" * op.nin + "->d" not in op.forward.types:
+    if op.nin > 2 or op.code >= SCALARS or "d" * op.nin + "->d" not in getattr(op.forward, "types", ()):
         return False
     bits = 0
     for position, partial in enumerate(op.partials):

@@ -11,8 +11,7 @@ BOOL, INT64, FLOAT32, FLOAT64, COMPLEX64, COMPLEX128 = range(6)
 """Codes of the dtypes that a slot can have."""
 
 CODES = {
-    np.dtype(t): c
-    for c, t in enumerate((np.bool_, np.int64, np.float32, np.float64, np.complex64, np.complex128))
+    np.dtype(t): c for c, t in enumerate((np.bool_, np.int64, np.float32, np.float64, np.complex64, np.complex128))
 }
 ALIGNMENT = 64
 _LIMIT = 50_000

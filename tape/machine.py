@@ -1,4 +1,4 @@
-"""The machine: what a sweep works on, as one block of integers, most of them addresses, and how its parts are reached."""
+"""The machine: what a sweep works on, as one block of integers, most of them addresses, and the way to its parts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tape.layout import FLOAT, FLOAT32, FLOAT64, Layout, contiguous_strides, lay
 from tape.record import NATIVES, constant, handle, place, tape_of
 from tape.tensor import Tensor
 from tape.views import watch
-from tape.wengert import Tape
+from tape.wengert import SCALARS, Tape
 
 
 def _units(shape: tuple[int, ...]) -> list[int]:
@@ -49,7 +49,7 @@ def _view(
             )  # fmt: skip
         else:
             row = instruction.host(tape.workspace, op, (x._layout,), layout, parameters)
-            tape.workspace.table[row - instruction.SCALARS, instruction.ARITY] = 1
+            tape.workspace.table[row - SCALARS, instruction.ARITY] = 1
         found = tape.instructions[whole] = row, layout
     row = found[0]
     if layout.cell:
@@ -289,7 +289,7 @@ def _whole(op: Structural, divided: bool) -> Callable[[Tensor], Tensor]:
         if found is None:
             made: Tensor = op(a, axis=tuple(range(a._layout.ndim)), keepdims=False)
             row = int(tape.workspace.entries[made._slot, 0])
-            if made._layout.cell and row >= instruction.SCALARS and a._layout.shape:
+            if made._layout.cell and row >= SCALARS and a._layout.shape:
                 tape.instructions[op, a._layout] = row, made._layout
             return made
         result = float(np.add.reduce(value, None))
@@ -321,7 +321,7 @@ FAST: dict[Any, Callable[[Any], Tensor]] = {
 """What records the commonest calls of one argument."""
 
 
-def matmul(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+def matmul(op: Structural, operands: tuple[Any, ...], _: Any) -> Tensor | None:
     """Append the product of two matrices, or of a matrix and a vector; stacks of matrices go to the host."""
     tape = tape_of(operands)
     a, b = (x if isinstance(x, Tensor) else constant(tape, x) for x in operands)
@@ -344,12 +344,14 @@ def matmul(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor
     return handle(tape, tape.append_array(row, a._slot, b._slot, -1, address), result, out)
 
 
-NATIVES.update({
-    "reshape": reshape,
-    "transpose": transpose,
-    "broadcast": broadcast,
-    "index": index,
-    "sum": _reduction(False),
-    "mean": _reduction(True),
-    "matmul": matmul,
-})
+NATIVES.update(
+    {
+        "reshape": reshape,
+        "transpose": transpose,
+        "broadcast": broadcast,
+        "index": index,
+        "sum": _reduction(False),
+        "mean": _reduction(True),
+        "matmul": matmul,
+    }
+)

@@ -11,6 +11,7 @@ from ops.catalog import FUNCTIONS, UFUNCS
 from tape import dispatch, inplace, natives, recorders
 from tape.tensor import Tensor
 
+
 def _power(x: Any, y: Any) -> Any:
     # NumPy's operator computes these exponents by other ufuncs, which are quicker and exact.
     if type(y) in (int, float) and isinstance(x, Tensor) and x._layout.dtype.kind == "f":
@@ -93,8 +94,12 @@ def _transpose(self: Tensor, *axes: Any) -> Any:
     return np.transpose(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
 
 
-def _astype(self: Tensor, dtype: Any, **keywords: Any) -> Any:
+def _astype(self: Tensor, dtype: Any, _: str = "K", casting: Any = "unsafe", **__: Any) -> Any:
     """See `numpy.astype`."""
+    if not np.can_cast(self.dtype, dtype, casting):
+        raise TypeError(
+            f"Cannot cast array data from {self.dtype} to {np.dtype(dtype)} according to the rule {casting!r}"
+        )
     return FUNCTIONS[np.astype](self, dtype)
 
 

@@ -118,7 +118,7 @@ def _number_at(address, single):  # type: ignore[no-untyped-def]
 
 @compiled()
 def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):  # type: ignore[no-untyped-def]
-    """Write a @ b without the terms in which the adjoint (a if `first`, else b) is exactly 0, whatever the factor is."""
+    """Write a @ b without the terms in which the adjoint (a if `first`, else b) is exactly 0, whatever comes there."""
     for r in range(rows):
         for c in range(columns):
             total = 0.0
@@ -174,7 +174,7 @@ def pull_matmul(m, e, row, g):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def pull_element(m, e, row, g):  # type: ignore[no-untyped-def]
+def pull_element(m, e, g):  # type: ignore[no-untyped-def]
     """Pass the adjoint of one element on."""
     slot = entry(m, e, 1)
     target, new = adjoint_of(m, slot)

@@ -14,7 +14,7 @@ from tape import instruction, kernels
 from tape.errors import UnsupportedError
 from tape.layout import CODES, FLOAT, PYTHON_FLOAT, Layout, layout_of
 from tape.tensor import Tensor
-from tape.wengert import SMALL, Tape, lock
+from tape.wengert import SCALARS, SMALL, Tape, lock
 
 float64 = np.dtype(np.float64)
 _new = object.__new__
@@ -170,7 +170,8 @@ def _beside(tape: Tape, x: Any, other: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x
     if type(x) in (float, int) and getattr(other, "dtype", None) == float64 and float(x) == x:
-        # A 0-d array is what ufuncs take most quickly, and beside float64 it promotes as a Python number does.
+        # A 0-d array is what ufuncs take most quickly, and beside float64 it promotes as a Python number does. -0.0
+        # would be found under the key of 0.0.
         if x or math.copysign(1.0, x) > 0:
             tape.weak[x] = np.array(float(x)), number_slot(tape, float(x))
     return constant(tape, np.asarray(x) if type(x) is int and _integral(other) else x)
@@ -243,11 +244,11 @@ def place(tape: Tape, row: int, operands: tuple[Tensor, ...], result: Any, out: 
 
 def _append(tape: Tape, row: int, operands: tuple[Tensor, ...], value: Any, address: int, out: Layout) -> Tensor:
     space = tape.workspace
-    detail = space.details[row - instruction.SCALARS]
-    if space.table[row - instruction.SCALARS, instruction.ARITY] < 0:
+    detail = space.details[row - SCALARS]
+    if space.table[row - SCALARS, instruction.ARITY] < 0:
         a = space.add_operands([len(operands), *(x._slot for x in operands)])
         b = c = -1
-        if space.table[row - instruction.SCALARS, instruction.KIND] == instruction.HOST:
+        if space.table[row - SCALARS, instruction.KIND] == instruction.HOST:
             tape.saved[tape.count] = (detail, value, tuple(map(_number_or_array, operands)))
     else:
         a, b, c = ([x._slot for x in operands] + [-1, 0][len(operands) - 1 :])[:3]
@@ -271,12 +272,14 @@ def structural(op: Structural, operands: tuple[Any, ...], parameters: dict[str, 
         result = _supported(result)
     out = layout_of(result.shape, result.dtype)
     layouts = tuple(h._layout for h in handles)
+    key: Any = None
+    found: Any = None
     try:
         # The shape of a result may depend on values: flatnonzero, unique, a mask as an index.
         key = (op, layouts, out, tuple(sorted(parameters.items())))
         found = tape.instructions.get(key)
-    except TypeError:
-        key = found = None
+    except TypeError:  # a parameter that cannot be a key
+        key = None
     if found is None:
         found = instruction.host(tape.workspace, op, layouts, out, parameters), out
         if key is not None:

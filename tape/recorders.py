@@ -137,12 +137,14 @@ def recorder(x, y):
     if out.cell:
         return slow({order})
     {memory}
-    ufunc({values}, result)
+    ufunc({values}, {out})
     {array}
 """
 
 
-def _source(symbol: str, native: bool, reflected: bool) -> str:
+def _source(op: Elementwise, symbol: str, native: bool, reflected: bool) -> str:
+    # NumPy wants `out` by name for these two: np.max takes it elsewhere.
+    out = "out=result" if op.forward in (np.maximum, np.minimum) else "result"
     order, layouts, values, operands = (
         ("y, x", "q, p", "w, v", "b, x._slot") if reflected else ("x, y", "p, q", "v, w", "x._slot, b")
     )
@@ -158,6 +160,7 @@ def _source(symbol: str, native: bool, reflected: bool) -> str:
         order=order,
         layouts=layouts,
         values=values,
+        out=out,
         compute=compute,
         memory=_MEMORY.strip(),
         number=_entry("pack_number", f"CODE, {operands}, 0", "result", "layout", "    ").strip(),
@@ -199,7 +202,7 @@ def binary(op: Elementwise, symbol: str = "") -> tuple[Callable[[Any, Any], Any]
     if not _common(op):
         return slow, lambda x, y: slow(y, x)
     native = kernels.enable_numbers(op)
-    plain = _bind(_source(symbol, native, False), op.name, op, slow)
-    reflected = _bind(_source(symbol, native, True), f"reflected {op.name}", op, slow)
+    plain = _bind(_source(op, symbol, native, False), op.name, op, slow)
+    reflected = _bind(_source(op, symbol, native, True), f"reflected {op.name}", op, slow)
     plain.__globals__["other"], reflected.__globals__["other"] = reflected, plain
     return plain, reflected

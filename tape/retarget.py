@@ -1,8 +1,8 @@
 """Running NumPy's own Python code on Tensors.
 
 Many NumPy functions are written in Python over other NumPy functions. Such a function runs on Tensors as it is, except
-that it begins by calling `asarray` and the like on its arguments. So a copy of it is made in whose namespace those leave
-Tensors alone.
+that it begins by calling `asarray` and the like on its arguments. So a copy of it is made in whose namespace those
+leave Tensors alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _keep(convert: Any) -> Any:
         elif not isinstance(x, Tensor):
             return convert(x, dtype, *rest, **keywords)
         elif convert is np.array and keywords.get("copy", True):
-            x = +x  # NumPy's code may write into it
+            x = np.positive(x)  # NumPy's code may write into it
         if dtype is not None and np.dtype(dtype) != x.dtype:
             x = x.astype(dtype)
         missing = keywords.get("ndmin", 0) - x.ndim
@@ -60,17 +60,21 @@ _CONVERSIONS = {f: _keep(f) for f in (np.asarray, np.asanyarray, np.array, np.as
 
 def _copy(function: Any) -> Any:
     """Copy a function of NumPy with the conversions in its namespace replaced."""
-    implementation = getattr(function, "_implementation", None)
+    implementation: Any = getattr(function, "_implementation", None)
     code = getattr(implementation, "__code__", None)
     if code is None:
         return None
     scope = dict(implementation.__globals__)
     for name, value in scope.items():
-        if value is np or (isinstance(value, types.ModuleType) and value.__name__ in ("numpy._core.numeric", "numpy._core")):
+        if value is np or (
+            isinstance(value, types.ModuleType) and value.__name__ in ("numpy._core.numeric", "numpy._core")
+        ):
             scope[name] = _Numpy(value)
         elif isinstance(value, types.BuiltinFunctionType | types.FunctionType) and value in _CONVERSIONS:
             scope[name] = _CONVERSIONS[value]
-    copied = types.FunctionType(code, scope, implementation.__name__, implementation.__defaults__, implementation.__closure__)
+    copied = types.FunctionType(
+        code, scope, implementation.__name__, implementation.__defaults__, implementation.__closure__
+    )
     copied.__kwdefaults__ = implementation.__kwdefaults__
     return copied
 

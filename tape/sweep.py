@@ -168,7 +168,7 @@ def _array_entry(m, e, row, stop):  # type: ignore[no-untyped-def]
     elif kind == MATMUL:
         pull_matmul(m, e, row, adjoint)
     elif kind == ELEMENT:
-        pull_element(m, e, row, adjoint)
+        pull_element(m, e, adjoint)
     elif kind == GATHER:
         pull_gather(m, e, row, adjoint)
     elif kind == FILL:

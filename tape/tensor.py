@@ -1,6 +1,7 @@
-"""Tensor: the handle of a recorded value. It knows its tape and slot and behaves as the array or number that it stands for.
+"""Tensor: the handle of a recorded value.
 
-The tape never points at a Tensor; user code may drop it at any time. The operators are put in place by `tape.operators`.
+It knows its tape and slot and behaves as the array or number that it stands for. The tape never points at a Tensor;
+user code may drop it at any time. The operators are put in place by `tape.operators`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 class Tensor:
     """A value that is being recorded.
 
-    Tensors are made by `grad` and its kin from the arguments of the function to differentiate, and by every operation on
-    them. They take NumPy's functions, operators, methods and indexing.
+    Tensors are made by `grad` and its kin from the arguments of the function to differentiate, and by every operation
+    on them. They take NumPy's functions, operators, methods and indexing.
 
     Attributes
     ----------
@@ -38,7 +39,7 @@ class Tensor:
     array([2., 4., 2.])
     """
 
-    __slots__ = ("_base", "_layout", "_pending", "_slot", "_tape", "_value", "_views", "__weakref__")
+    __slots__ = ("__weakref__", "_base", "_layout", "_pending", "_slot", "_tape", "_value", "_views")
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Current(threading.local):
-    tape: Tape | None = None
+    tape: Any = None
 
 
 _current = _Current()
@@ -75,9 +75,7 @@ def _bring(tape: Tape, x: Any, where: str) -> Tensor:
         return record.leaf_number(tape, float(x), record.FLOAT if kind is np.float64 else PYTHON_FLOAT)
     if isinstance(x, Tensor):
         x._alive()
-        raise UnsupportedError(
-            f"{where} is a Tensor of an outer derivative: nested derivatives are not supported yet"
-        )
+        raise UnsupportedError(f"{where} is a Tensor of an outer derivative: nested derivatives are not supported yet")
     if isinstance(x, bool | np.bool_) or not isinstance(x, np.ndarray | np.generic | int | float | complex):
         raise InputError(
             f"{where} is {_a(x)}, which cannot be differentiated: give an array or a number of floating-point type, "
@@ -235,7 +233,7 @@ class _Transform:
     def _run(self, args: Any, kwargs: Any, *, summed: bool = False) -> tuple[Any, Any, Any]:
         """Give value, gradients and extra results."""
         if _current.tape is not None:
-            return self._nested(args, kwargs)
+            return self._nested()
         tape = Tape()
         _current.tape = tape
         try:
@@ -261,7 +259,7 @@ class _Transform:
             _current.tape = None
             tape.close()
 
-    def _nested(self, args: Any, kwargs: Any) -> Any:
+    def _nested(self) -> Any:
         raise UnsupportedError(
             f"{self._name} inside a function that is being differentiated is not supported yet: "
             "nested derivatives wait for a later version"
@@ -298,11 +296,16 @@ class _ElementwiseGrad(_Transform):
 
 
 def record_call(
-    read: Callable[[Tape, list[Tensor], Any], Any], function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any
+    read: Callable[[Tape, list[Tensor], Any], Any],
+    function: Callable[..., Any],
+    argnums: Argnums,
+    args: Any,
+    kwargs: Any,
 ) -> Any:
     """Record a call as `grad` does, and give what ``read(tape, inputs, result)`` makes of it while the tape lives."""
-    if isinstance(function, _Transform):
-        function, argnums = function.function, function.argnums
+    made: Any = function
+    if isinstance(made, _Transform):
+        function, argnums = made.function, made.argnums
     if _current.tape is not None:
         raise UnsupportedError("a function that is being differentiated cannot record another call on a new tape")
     tape = Tape()
@@ -322,7 +325,9 @@ def _decorator(kind: type[_Transform], function: Any, argnums: Argnums, has_aux:
 
 
 @overload
-def grad(function: None = None, argnums: Argnums = 0, *, has_aux: bool = False) -> Callable[[Callable[..., Any]], Any]: ...
+def grad(
+    function: None = None, argnums: Argnums = 0, *, has_aux: bool = False
+) -> Callable[[Callable[..., Any]], Any]: ...
 @overload
 def grad(function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False) -> Callable[..., Any]: ...
 def grad(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False) -> Any:
@@ -342,8 +347,8 @@ def grad(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False) -
     Returns
     -------
     callable
-        It takes the arguments of `function` and returns the gradient: an array of the shape and dtype of the argument, a
-        float for a Python number, or the same container (dict, list, tuple, namedtuple, dataclass) of them.
+        It takes the arguments of `function` and returns the gradient: an array of the shape and dtype of the argument,
+        a float for a Python number, or the same container (dict, list, tuple, namedtuple, dataclass) of them.
 
     Raises
     ------

@@ -195,7 +195,8 @@ class Tape:
     def __init__(self) -> None:
         self.workspace = _idle.workspaces.pop() if _idle.workspaces else Workspace()
         self.owner = get_ident()
-        self.buffer = memoryview(self.workspace.entries).cast("B")
+        entries: Any = self.workspace.entries
+        self.buffer = memoryview(entries).cast("B")
         self.count = 0
         self.constants: dict[float, int] = {}
         self.weak: dict[float, tuple[np.ndarray[Any, Any], int]] = {}
@@ -215,7 +216,7 @@ class Tape:
         entries = self.workspace.entries
         if self.count < len(entries):
             raise AssertionError("an entry did not fit its format")
-        grown = np.empty((2 * len(entries), 6), np.int32)
+        grown: Any = np.empty((2 * len(entries), 6), np.int32)
         grown[: self.count] = entries[: self.count]
         self.workspace.entries = grown
         self.buffer = memoryview(grown).cast("B")

@@ -29,7 +29,9 @@ def generator(op: Any) -> np.random.Generator:
 
 def draw(op: Elementwise, rng: np.random.Generator, shapes: list[tuple[int, ...]], dtype: Any = float) -> list[Any]:
     """Draw operands from the op's domain, away from the ties of its corners."""
-    return [rng.uniform(low, high, size=shape).astype(dtype) for (low, high), shape in zip(op.domain, shapes, strict=True)]
+    return [
+        rng.uniform(low, high, size=shape).astype(dtype) for (low, high), shape in zip(op.domain, shapes, strict=True)
+    ]
 
 
 def integer(op: Elementwise, position: int) -> bool:
@@ -51,7 +53,7 @@ def shapes_of(nin: int) -> list[list[tuple[int, ...]]]:
         [(), ()], [(4,), (4,)], [(2, 3), (3,)], [(3,), (2, 3)], [(2, 1), (1, 3)], [(), (4,)], [(4,), ()], [(1,), (3,)],
         [(0,), (0,)], [(2, 3, 2), (3, 1)], [(0, 3), (3,)], [(1, 1), ()],
     ]  # fmt: skip
-    return base if nin == 2 else [[s[0], *s] for s in base]
+    return [[s[0]] * (nin - 2) + s for s in base]
 
 
 def pulled(f: Any, operands: list[Any], position: int, cotangent: Any) -> Any:
@@ -133,7 +135,9 @@ def test_long_arrays_are_processed_in_blocks(op: Elementwise) -> None:
         if op.nin > 1:
             column = [o[:, :1] if k == position else o for k, o in enumerate(operands)]
             total = pulled(op, column, position, 1.0)
-            row = pulled(op, [c if k == position else np.ascontiguousarray(c) for k, c in enumerate(column)], position, 1.0)
+            row = pulled(
+                op, [c if k == position else np.ascontiguousarray(c) for k, c in enumerate(column)], position, 1.0
+            )
             np.testing.assert_array_equal(total, row)
             single = [pulled(op, [c[i] for c in column], position, 1.0) for i in (0, 511, 1099)]
             np.testing.assert_allclose(total[[0, 511, 1099]], single, rtol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from typing import Any
@@ -12,13 +13,11 @@ import pytest
 import ops
 from tape import (
     DetachedError,
-    GradientCheckError,
     InputError,
     ScalarOutputError,
     StaleTensorError,
     TapeError,
     UnsupportedError,
-    check_grads,
     elementwise_grad,
     grad,
     stop_gradient,
@@ -124,8 +123,10 @@ def test_object_array() -> None:
 @pytest.mark.parametrize(
     ("argnums", "text"),
     [
-        (2, "was not given"), (-3, "was not given"), ("z", "'z'"), ("kw", "no argument that was given"), ((0, 0), "twice"),
-        ((0, -2), "twice"), (("x", 0), "twice"), (1.5, "positions or parameter names"), (True, "positions or"), (None, "positions or"),
+        (2, "was not given"), (-3, "was not given"), ("z", "'z'"), ("kw", "no argument that was given"),
+        ((0, 0), "twice"),
+        ((0, -2), "twice"), (("x", 0), "twice"), (1.5, "positions or parameter names"), (True, "positions or"),
+        (None, "positions or"),
     ],
 )  # fmt: skip
 def test_argnums(argnums: Any, text: str) -> None:
@@ -259,10 +260,8 @@ def test_no_function_writes_into_a_plain_array_unseen(function: Any) -> None:
             assert result is not buffer
             return np.sum(result)
 
-        try:
+        with contextlib.suppress(TypeError, ValueError):
             grad(f)(X)
-        except (TypeError, ValueError):
-            pass
         np.testing.assert_array_equal(buffer, 0.0)
 
 
@@ -316,10 +315,14 @@ def kept() -> Any:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda t: t + 1.0, lambda t: 1.0 + t, lambda t: t * t, lambda t: X + t, np.sin, np.sum, lambda t: t[0], lambda t: t[:2],
-        lambda t: t.T, lambda t: t.reshape(3, 1), lambda t: t @ t, lambda t: t.numpy(), lambda t: bool(t[0]), lambda t: t > 1.0,
-        lambda t: t.__setitem__(0, 1.0), lambda t: t.__setitem__(slice(None), 1.0), list, stop_gradient, lambda t: f"{t:.2f}",
-        lambda t: np.stack([t, t]), lambda t: np.zeros_like(t) + t, lambda t: ops.array([t, t]), lambda t: t.__iadd__(1.0),
+        lambda t: t + 1.0, lambda t: 1.0 + t, lambda t: t * t, lambda t: X + t, np.sin, np.sum,
+        lambda t: t[0], lambda t: t[:2],
+        lambda t: t.T, lambda t: t.reshape(3, 1),
+        lambda t: t @ t, lambda t: t.numpy(), lambda t: bool(t[0]), lambda t: t > 1.0,
+        lambda t: t.__setitem__(0, 1.0), lambda t: t.__setitem__(slice(None), 1.0), list, stop_gradient,
+        lambda t: f"{t:.2f}",
+        lambda t: np.stack([t, t]), lambda t: np.zeros_like(t) + t, lambda t: ops.array([t, t]),
+        lambda t: t.__iadd__(1.0),
         lambda t: t[np.array([0, 1])], lambda t: t.tolist(), lambda t: t.copy(),
     ],
 )  # fmt: skip
@@ -368,132 +371,3 @@ def test_nested_derivatives_say_that_they_are_not_there_yet() -> None:
     with pytest.raises(UnsupportedError, match="nested"):
         grad(lambda x: grad(lambda y: y**2)(x))(1.0)
     assert grad(lambda y: y**2)(3.0) == 6.0
-
-
-# ---------------------------------------------------------------- NumPy's own messages
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x: x + np.ones(2), lambda x: np.ones(4) * x, lambda x: x @ np.ones(2), lambda x: np.ones((2, 2)) @ x,
-        lambda x: np.concatenate([x, np.ones((2, 2))]), lambda x: np.stack([x, np.ones(2)]), lambda x: x.reshape(2, 2),
-        lambda x: np.dot(x, np.ones(4)), lambda x: np.broadcast_to(x, (2, 2)), lambda x: np.squeeze(x, 0),
-        lambda x: x[5], lambda x: x[0, 0], lambda x: x[np.array([7])], lambda x: x[np.array([True, False])],
-        lambda x: np.sum(x, axis=1), lambda x: np.transpose(x, (1, 0)), lambda x: np.where(np.ones(2) > 0, x, 0.0),
-        lambda x: np.maximum(x, np.ones(2)), lambda x: np.einsum("ij->i", x), lambda x: np.split(x, 2),
-        lambda x: np.linalg.solve(np.eye(2), x), lambda x: np.linalg.inv(x), lambda x: np.tensordot(x, np.ones(2), 1),
-        lambda x: np.max(x[:0]), lambda x: np.swapaxes(x, 0, 1), lambda x: np.cumsum(x, axis=1), lambda x: x["a"],
-        lambda x: x[1.5], lambda x: x[np.array([1.5])], lambda x: x[[0, 5]],
-    ],
-)  # fmt: skip
-def test_a_wrong_shape_gives_numpys_own_error(f: Any) -> None:
-    with pytest.raises(Exception) as expected:  # noqa: PT011
-        f(X)
-    with pytest.raises(type(expected.value)) as got:
-        grad(lambda x: np.sum(f(x)))(X)
-    assert str(got.value) == str(expected.value)
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda x: x.__setitem__(slice(None, 2), np.ones(3)), lambda x: x.__setitem__(9, 1.0), lambda x: x.__setitem__((0, 0), 1.0),
-        lambda x: x.__setitem__(0, np.ones(2)), lambda x: x.__setitem__(np.array([0, 1]), np.ones(3)),
-        lambda x: x.__setitem__(np.array([True, False]), 1.0), lambda x: x.__iadd__(np.ones((2, 3))), lambda x: x.__imul__(np.ones(2)),
-    ],
-)  # fmt: skip
-def test_a_wrong_write_gives_numpys_own_error(write: Any) -> None:
-    with pytest.raises(Exception) as expected:  # noqa: PT011
-        write(X * 1.0)
-
-    def f(x: Any) -> Any:
-        y = x * 1.0
-        write(y)
-        return np.sum(y)
-
-    with pytest.raises(type(expected.value)) as got:
-        grad(f)(X)
-    assert str(got.value).split(" (")[0][:40] == str(expected.value).split(" (")[0][:40]
-
-
-# ---------------------------------------------------------------- check_grads
-def test_check_grads_passes_what_is_right() -> None:
-    assert check_grads(lambda x: np.sin(x) * x, X) is None
-    check_grads(lambda x, p: {"a": x @ p["m"], "b": (p["s"] ** 2, 3, "text", None)}, X, {"m": np.eye(3), "s": 2.0})
-    check_grads(lambda x, n: x**n, np.array([-1.0, 2.0]), 3)
-    check_grads(lambda x: np.log(x), np.array([1e-4, 1e5]))
-    check_grads(lambda x: np.exp(x), X.astype(np.float32))
-    check_grads(lambda x: x[0] * x[1], [2.0, 3])
-    check_grads(lambda x, y: x * np.cos(y), 2.0, X, argnums="y")
-    check_grads(lambda x, y: y * np.cos(x), 2, X, argnums=0)
-    check_grads(lambda x: np.sum(x), np.zeros((0, 3)))
-    check_grads(lambda x: x**9, 0.0)
-
-
-def test_check_grads_leaves_arguments_alone() -> None:
-    x = X.copy()
-
-    def f(x: Any) -> Any:
-        x *= 2.0
-        return x
-
-    check_grads(f, x)
-    np.testing.assert_array_equal(x, X)
-
-
-def message(f: Any, *args: Any, **keywords: Any) -> str:
-    with pytest.raises(GradientCheckError) as caught:
-        check_grads(f, *args, **keywords)
-    assert isinstance(caught.value, AssertionError)
-    return str(caught.value)
-
-
-def test_check_grads_names_argument_element_and_both_numbers() -> None:
-    def f(x: Any, weights: Any) -> Any:
-        wrong = weights["a"][1] * 1.0
-        wrong[1, 2] = stop_gradient(wrong[1, 2]) * 4 - 3 * wrong[1, 2]
-        return np.sum(x) * wrong[1, 2]
-
-    text = message(f, np.ones(2), {"a": (1.0, np.ones((2, 3)))})
-    found = re.search(r"reverse mode gives (\S+), finite differences (\S+); they differ by (\S+),", text)
-    assert found
-    got, expected, apart = map(float, found.groups())
-    # The weight of the result, by 2 * (-3) here and by 2 * (4 - 3) in truth.
-    assert got == pytest.approx(-3 * expected, rel=1e-6)
-    assert apart == pytest.approx(abs(got - expected), rel=1e-2)
-    assert "argument 1 (weights), at ['a'][1], element [1, 2]" in text
-
-
-def test_check_grads_finds_the_largest_deviation() -> None:
-    def f(x: Any) -> Any:
-        y = x * 1.0
-        y[3] = stop_gradient(x[3])
-        y[1777] = 5 * stop_gradient(x[1777])
-        return np.sum(y)
-
-    text = message(f, np.ones(2000))
-    assert "element [1777]" in text
-    assert "gives 0," in text
-    text = message(lambda x: np.sum(np.where(X == 2, stop_gradient(x), x)), X)
-    assert "element [1]" in text
-    assert "element" not in message(lambda x: stop_gradient(x), 2.0)
-
-
-def test_check_grads_sees_a_small_error_and_nan() -> None:
-    assert "element [0]" in message(lambda x: np.sum(x + 1e-5 * stop_gradient(x)), np.ones(1))
-    check_grads(lambda x: np.sum(x + 1e-5 * stop_gradient(x)), np.ones(1), rtol=1e-4)
-    with np.errstate(all="ignore"):
-        assert "nan" in message(lambda x: np.sqrt(x) - np.sqrt(x) + x, 0.0)
-
-
-def test_check_grads_sees_a_function_that_is_not_one() -> None:
-    rng = np.random.default_rng(1)
-    assert "random" in message(lambda x: x * rng.normal(), 1.0)
-
-
-def test_check_grads_without_anything_to_check() -> None:
-    with pytest.raises(InputError, match="argnums"):
-        check_grads(lambda x: x, 3)
-    with pytest.raises(InputError, match="nothing of floating-point"):
-        check_grads(lambda x: np.argmax(x), X)
-    with pytest.raises(InputError, match="astype"):
-        check_grads(lambda x: x * 1.0, np.arange(3), argnums=0)

@@ -91,7 +91,8 @@ def test_a_result_that_depends_on_nothing() -> None:
 @pytest.mark.parametrize(
     ("x", "kind", "dtype"),
     [
-        (2.0, float, None), (2, float, None), (np.float64(2.0), np.float64, np.float64), (np.float32(2.0), np.float32, np.float32),
+        (2.0, float, None), (2, float, None), (np.float64(2.0), np.float64, np.float64),
+        (np.float32(2.0), np.float32, np.float32),
         (np.array(2.0), np.ndarray, np.float64), (np.array(2.0, np.float32), np.ndarray, np.float32),
         (np.array([2.0]), np.ndarray, np.float64), (np.ones((2, 0)), np.ndarray, np.float64),
         (np.ones((1, 2, 3), np.float32), np.ndarray, np.float32),
@@ -143,7 +144,9 @@ def test_float64_and_float32_mix_as_in_numpy() -> None:
 
 
 @pytest.mark.parametrize(
-    "x", [X[::-1], np.arange(12.0).reshape(3, 4).T, np.arange(12.0).reshape(3, 4)[::2, 1:], np.asfortranarray(np.ones((3, 2))),
+    "x",
+    [X[::-1], np.arange(12.0).reshape(3, 4).T, np.arange(12.0).reshape(3, 4)[::2, 1:],
+     np.asfortranarray(np.ones((3, 2))),
           np.broadcast_to(2.0, (2, 3)), np.ma.filled(X), np.arange(8.0)[1::3]]
 )  # fmt: skip
 def test_arrays_of_any_layout(x: Any) -> None:
@@ -159,6 +162,25 @@ def test_a_list_of_numbers_is_an_array() -> None:
     g = grad(lambda x: x[0] ** 2 * x[1])([1.0, 2])
     assert type(g) is np.ndarray
     np.testing.assert_array_equal(g, [4.0, 1.0])
+
+
+def test_results_are_plain_and_alias_nothing() -> None:
+    def f(x: Any) -> Any:
+        return np.sum(x[:2] * 3.0), (x, x[1:])
+
+    g, (whole, part) = grad(f, has_aux=True)(X)
+    for one in (g, whole, part):
+        assert type(one) is np.ndarray
+        assert one.flags.writeable
+        assert one.flags.owndata or one.base is None or isinstance(one.base, np.ndarray)
+    kept = g.copy()
+    whole[...] = 77.0
+    g2, (whole2, _) = grad(f, has_aux=True)(X)
+    np.testing.assert_array_equal(whole2, X)
+    np.testing.assert_array_equal(g, kept)
+    g2[...] = -1.0
+    np.testing.assert_array_equal(g, kept)
+    np.testing.assert_array_equal(grad(f, has_aux=True)(X)[0], kept)
 
 
 # ---------------------------------------------------------------- has_aux

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def test_rosen_der_of_scipy(n: int) -> None:
 def test_the_chained_rosenbrock_gradient_element_by_element() -> None:
     def f(x: Any) -> Any:
         total = 0.0
-        for a, b in zip(x[:-1], x[1:], strict=True):
+        for a, b in itertools.pairwise(x):
             total = total + 100.0 * (b - a * a) ** 2 + (1 - a) ** 2
         return total
 
@@ -36,22 +37,26 @@ def test_the_chained_rosenbrock_gradient_element_by_element() -> None:
     np.testing.assert_allclose(grad(f)(x), scipy.optimize.rosen_der(x), rtol=1e-11, atol=1e-11)
 
 
-# ---------------------------------------------------------------- NIST Statistical Reference Datasets, nonlinear regression
-# https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml; works of the United States government. Observations, certified
-# parameters and certified residual sums of squares. At the certified parameters the gradient vanishes.
+# ---------------------------------------------------------------- NIST Statistical Reference Datasets
+# https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml (nonlinear regression; works of the United States government):
+# observations, certified parameters and residual sums of squares. At the certified parameters the gradient vanishes.
 MISRA1A_Y = [10.07, 14.73, 17.94, 23.93, 29.61, 35.18, 40.02, 44.82, 50.76, 55.05, 61.01, 66.40, 75.47, 81.78]
 MISRA1A_X = [77.6, 114.9, 141.1, 190.8, 239.9, 289.0, 332.8, 378.4, 434.8, 477.3, 536.8, 593.1, 689.1, 760.0]
 CERTIFIED = {
     # name: (model, starting values, certified parameters, certified residual sum of squares)
-    "Misra1a": (lambda b, x: b[0] * (1 - np.exp(-b[1] * x)), (500.0, 1e-4), (2.3894212918e2, 5.5015643181e-4), 1.2455138894e-1),
+    "Misra1a": (lambda b, x: b[0] * (1 - np.exp(-b[1] * x)), (500.0, 1e-4), (2.3894212918e2, 5.5015643181e-4),
+                1.2455138894e-1),
     "Misra1b": (
-        lambda b, x: b[0] * (1 - (1 + b[1] * x / 2) ** (-2)), (500.0, 1e-4), (3.3799746163e2, 3.9039091287e-4), 7.5464681533e-2,
+        lambda b, x: b[0] * (1 - (1 + b[1] * x / 2) ** (-2)), (500.0, 1e-4), (3.3799746163e2, 3.9039091287e-4),
+        7.5464681533e-2,
     ),
     "Misra1c": (
-        lambda b, x: b[0] * (1 - (1 + 2 * b[1] * x) ** (-0.5)), (500.0, 1e-4), (6.3642725809e2, 2.0813627256e-4), 4.0966836971e-2,
+        lambda b, x: b[0] * (1 - (1 + 2 * b[1] * x) ** (-0.5)), (500.0, 1e-4), (6.3642725809e2, 2.0813627256e-4),
+        4.0966836971e-2,
     ),
     "Misra1d": (
-        lambda b, x: b[0] * b[1] * x * ((1 + b[1] * x) ** (-1)), (500.0, 1e-4), (4.3736970754e2, 3.0227324449e-4), 5.6419295283e-2,
+        lambda b, x: b[0] * b[1] * x * ((1 + b[1] * x) ** (-1)), (500.0, 1e-4), (4.3736970754e2, 3.0227324449e-4),
+        5.6419295283e-2,
     ),
 }  # fmt: skip
 
@@ -71,7 +76,7 @@ def test_certified_regressions_of_nist(name: str) -> None:
     # The parameters are given to 11 digits; at the start the gradient times the parameters is of the order of 1e4.
     assert np.all(np.abs(g * b) < 1e-5)
     assert np.max(np.abs(f(np.array(start))[1] * start)) > 1e3
-    # And a fit by Gauss and Newton's method, with rows of the Jacobian from the gradient, ends there from NIST's first start.
+    # And a fit with a Jacobian made of gradients ends there, from NIST's first start.
     x, y = np.array(MISRA1A_X), np.array(MISRA1A_Y)
     fit = scipy.optimize.least_squares(
         lambda b: y - model(b, x), start, jac=lambda b: np.array([grad(lambda b, v=v: -model(b, v))(b) for v in x]),
@@ -89,7 +94,7 @@ def black_scholes(spot: Any, strike: Any, rate: Any, volatility: Any, maturity: 
 
 
 def test_greeks_of_a_textbook() -> None:
-    """Hull, Options, Futures, and Other Derivatives, chapter on the Greek letters: S 49, K 50, r 5 %, sigma 20 %, 20 weeks.
+    """Hull, Options, Futures, and Other Derivatives, on the Greek letters: S 49, K 50, r 5 %, sigma 20 %, 20 weeks.
 
     Delta 0.522, theta -4.31 a year, vega 12.1, rho 8.91; gamma 0.066 waits for second derivatives.
     """
@@ -114,7 +119,10 @@ def test_greeks_in_closed_form() -> None:
 
 # ---------------------------------------------------------------- Griewank and Walther
 def test_the_first_example_of_griewank_and_walther() -> None:
-    """Evaluating Derivatives, 2nd edition, section 1.3: the trace at x1 = 1.5, x2 = 0.5, with y = 2.0167 and dy/dx1 = 3.0118."""
+    """Evaluating Derivatives, 2nd edition, section 1.3: the trace at x1 = 1.5, x2 = 0.5.
+
+    There y = 2.0167 and dy/dx1 = 3.0118.
+    """
 
     def f(x1: Any, x2: Any) -> Any:
         return (np.sin(x1 / x2) + x1 / x2 - np.exp(x2)) * (x1 / x2 - np.exp(x2))
@@ -135,8 +143,8 @@ def test_speelpennings_product() -> None:
 
 
 # ---------------------------------------------------------------- ADBench
-# https://github.com/microsoft/ADBench (MIT licence): data/gmm/test.txt and the expected gradient of the Gaussian mixture
-# objective, with the sign of its code (log likelihood minus the log density of the prior).
+# https://github.com/microsoft/ADBench (MIT licence): data/gmm/test.txt and the expected gradient of the Gaussian
+# mixture objective, with the sign of its code (log likelihood minus the log density of the prior).
 ALPHAS = np.array([-0.649014, 1.181166, -0.758453])
 MEANS = np.array([[0.092339, 0.186260], [0.345561, 0.396767], [0.538817, 0.419195]])
 FACTORS = np.array(

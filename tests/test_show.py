@@ -59,6 +59,16 @@ def test_entries_of_many_operands():
     assert joined.operands == (assign.slot, 0, assign.slot)
 
 
+def test_three_operands_of_numbers():
+    def f(x):
+        return np.where(x > 1.0, x, 7.0)
+
+    entries = show(f, 0.5).entries
+    assert [entries[slot].value for slot in entries[-1].operands[1:]] == [0.5, 7.0]
+    assert grad(f)(0.5) == 0.0
+    assert grad(f)(1.5) == 1.0
+
+
 def test_a_long_tape_is_cut_in_the_middle():
     def f(x):
         for _ in range(1000):

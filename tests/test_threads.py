@@ -36,7 +36,7 @@ def test_eight_threads_at_once() -> None:
         for i in range(60):
             g = grad(lambda x: np.sum(np.sin(x * k) * x + k))(x)
             np.testing.assert_allclose(g, np.sin(x * k) + k * x * np.cos(x * k), rtol=1e-13, atol=1e-15)
-            t = grad(lambda t: (t * k + i) ** 2 / t)(2.0)
+            t = grad(lambda t, i=i: (t * k + i) ** 2 / t)(2.0)
             assert t == pytest.approx(k * k - i * i / 4.0)
 
             def filled(x: Any) -> Any:
@@ -79,7 +79,7 @@ def test_compiling_the_same_kernels_at_once() -> None:
     functions = [np.arcsinh, np.expm1, np.log1p, np.arctan, np.cosh, np.exp2, np.cbrt, np.reciprocal]
 
     def work(k: int) -> Any:
-        return {f: grad(lambda x: np.sum(f(x)))(X) for f in functions[k:] + functions[:k]}
+        return {f: grad(lambda x, f=f: np.sum(f(x)))(X) for f in functions[k:] + functions[:k]}
 
     first, *others = together(work)
     for other in others:
@@ -112,8 +112,10 @@ def test_a_tensor_is_refused_by_another_thread() -> None:
 
     def f(x: Any) -> Any:
         uses = [
-            lambda: x + 1.0, lambda: x * x, lambda: np.sin(x), lambda: np.sum(x), lambda: x[0], lambda: x[1:], lambda: x.T,
-            lambda: x.numpy(), lambda: x.__setitem__(0, 1.0), lambda: x.reshape(2, -1), lambda: bool(x[0]), lambda: x @ x,
+            lambda: x + 1.0, lambda: x * x, lambda: np.sin(x), lambda: np.sum(x), lambda: x[0], lambda: x[1:],
+            lambda: x.T,
+            lambda: x.numpy(), lambda: x.__setitem__(0, 1.0), lambda: x.reshape(2, -1),
+            lambda: bool(x[0]), lambda: x @ x,
             lambda: np.stack([x, x]), lambda: x > 0, lambda: f"{x:.1f}",
         ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Gradients beside NumPy's own forward time and the peers that are installed: `pytest tests/benchmarks --benchmark-only`."""
+"""Gradients beside NumPy's own forward time and the peers that are installed: `pytest -o addopts= tests/benchmarks`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def chain(xp: Any, x: Any) -> Any:
     return xp.sum(x)
 
 
-def logistic_map(xp: Any, r: Any, x: Any) -> Any:  # noqa: ARG001
+def logistic_map(xp: Any, r: Any, x: Any) -> Any:
     """500 steps of five operations on numbers."""
     total = 0.0
     for _ in range(500):
