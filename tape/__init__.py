@@ -3,6 +3,7 @@
 from tape import operators as _operators  # noqa: F401  (puts the operators of Tensor in place)
 from tape.check import check_grads
 from tape.errors import (
+    ConstantChangedError,
     DetachedError,
     GradientCheckError,
     InputError,
@@ -17,7 +18,20 @@ from tape.tensor import Tensor
 from tape.transforms import elementwise_grad, grad, stop_gradient, value_and_grad
 
 __all__ = [
-    "DetachedError", "GradientCheckError", "InputError", "KernelError", "ScalarOutputError", "StaleTensorError",
-    "TapeError", "Tensor", "UnsupportedError", "check_grads", "elementwise_grad", "grad", "show", "stop_gradient",
+    "ConstantChangedError",
+    "DetachedError",
+    "GradientCheckError",
+    "InputError",
+    "KernelError",
+    "ScalarOutputError",
+    "StaleTensorError",
+    "TapeError",
+    "Tensor",
+    "UnsupportedError",
+    "check_grads",
+    "elementwise_grad",
+    "grad",
+    "show",
+    "stop_gradient",
     "value_and_grad",
-]  # fmt: skip
+]

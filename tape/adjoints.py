@@ -12,6 +12,7 @@ from ops.reduce import scale
 from ops.shape import sum_to
 from tape import extents, kernels
 from tape.compiled import CHECKED
+from tape.constants import verify
 from tape.errors import KernelError
 from tape.layout import Layout
 from tape.machine import ACTIVE, LIMIT, NEEDED, TOP, WANTED, adjoint_of, release
@@ -100,6 +101,7 @@ class Adjoints:
                 self.active[self.first + e] = 0
         if self.active[last] == 0:
             return
+        verify(self.tape.samples)
         self._reserve(int(self.state[NEEDED]))
         self._deliver(last, seed)
         e = sweep(m, last, self.first)
@@ -150,7 +152,7 @@ class Adjoints:
         m = self.machine
         row = int(self.tape.workspace.entries[slot, 0])
         if row < SCALARS or self.tape.workspace.table[row - SCALARS, CELL]:
-            self.cells[slot] += np.sum(contribution)
+            self.cells[slot] += contribution if isinstance(contribution, float) else np.sum(contribution)
             return
         layout = self.tape.workspace.details[row - SCALARS][2]
         contribution = np.asarray(contribution)

@@ -31,5 +31,9 @@ class GradientCheckError(TapeError, AssertionError):
     """`check_grads` found a gradient that disagrees with finite differences."""
 
 
+class ConstantChangedError(TapeError, RuntimeError):
+    """A plain array that the recorded function used was changed before the gradient was computed."""
+
+
 class KernelError(TapeError, RuntimeError):
     """A compiled kernel went wrong: always a bug of this library, never of the caller."""

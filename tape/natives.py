@@ -158,7 +158,7 @@ def _key(index: Any) -> Any:
     if kind is int or index is None or index is Ellipsis:
         return index
     if kind is slice:
-        return (index.start, index.stop, index.step)
+        return (slice, index.start, index.stop, index.step)  # no tuple of indices looks like that
     if kind is tuple:
         return tuple([_key(item) for item in index])
     raise KeyError

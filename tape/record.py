@@ -11,10 +11,11 @@ import numpy as np
 
 from ops.catalog import LEAF, OPS, Elementwise, Op, Structural
 from tape import instruction, kernels
+from tape.constants import lock, sample
 from tape.errors import UnsupportedError
 from tape.layout import CODES, FLOAT, PYTHON_FLOAT, Layout, layout_of
 from tape.tensor import Tensor
-from tape.wengert import SCALARS, SMALL, Tape, lock
+from tape.wengert import SCALARS, SMALL, Tape
 
 float64 = np.dtype(np.float64)
 _new = object.__new__
@@ -95,7 +96,8 @@ def constant(tape: Tape, x: Any) -> Tensor:
             "complex arrays are not supported yet: write the real and imaginary parts as two real arrays"
         )
     if array.nbytes > SMALL and array is x:
-        lock(tape, array)
+        lock(tape.locked, array)
+        tape.samples.append((array, sample(array)))
         return leaf_array(tape, array, copy=False)
     return leaf_array(tape, array)
 

@@ -6,6 +6,7 @@ user code may drop it at any time. The operators are put in place by `tape.opera
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +92,6 @@ class Tensor:
         return np.array(self._value, dtype=self._layout.dtype)
 
     def _alive(self) -> None:
-        from _thread import get_ident
-
         if self._tape.owner != get_ident():
             self._tape.refuse()
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tape import checked
+from tape.constants import unlock
 from tape.errors import StaleTensorError
 from tape.layout import Layout
 
@@ -185,6 +186,7 @@ class Tape:
         "locked",
         "owner",
         "released",
+        "samples",
         "saved",
         "top",
         "views",
@@ -205,6 +207,7 @@ class Tape:
         self.keep: list[Any] = []
         self.released: list[tuple[np.ndarray[Any, Any], int]] = []
         self.locked: dict[int, Any] = {}
+        self.samples: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self.chunk = _nothing
         self.views: dict[int, tuple[Layout, np.ndarray[Any, Any]]] = {}
         self.chunk_index = -1
@@ -315,60 +318,9 @@ class Tape:
         for block in self.released:
             space.large.setdefault(len(block[0]), []).append(block)
             space.large_bytes += len(block[0])
-        self.released, self.keep = [], []
+        self.released, self.keep, self.samples = [], [], []
         self.saved = {}
         self.buffer = memoryview(b"")
         self.chunk = _nothing
         space.trim()
         _idle.workspaces.append(space)
-
-
-# ---------------------------------------------------------------- constants that are too large to copy
-_guard = threading.Lock()
-_locks: dict[int, list[Any]] = {}
-_waiting: list[np.ndarray[Any, Any]] = []
-"""Views to make writeable again once their owner is."""
-
-
-def lock(tape: Tape, array: np.ndarray[Any, Any]) -> None:
-    """Make a plain array read-only until the tape is finished: its values are referred to, not copied.
-
-    A write to it in the meantime would silently change the gradient; so it raises NumPy's own error instead.
-    """
-    owner: Any = array
-    chain = []
-    while isinstance(owner, np.ndarray):
-        chain.append(owner)
-        owner = owner.base
-    with _guard:
-        for link in chain:
-            key = id(link)
-            if key in tape.locked:
-                continue
-            held = _locks.get(key)
-            if held is None:
-                if not link.flags.writeable:
-                    continue
-                held = _locks[key] = [link, 0]
-                link.flags.writeable = False
-            held[1] += 1
-            tape.locked[key] = link
-
-
-def unlock(locked: dict[int, Any]) -> None:
-    """Undo `lock` for the arrays of one tape."""
-    if not locked:
-        return
-    with _guard:
-        for key in locked:
-            held = _locks[key]
-            held[1] -= 1
-            if held[1] == 0:
-                del _locks[key]
-                _waiting.append(held[0])
-        # Owners first: a view may be written to only if its owner may.
-        for link in sorted(_waiting, key=lambda link: link.base is not None):
-            if link.base is None or not isinstance(link.base, np.ndarray) or link.base.flags.writeable:
-                link.flags.writeable = True
-        _waiting[:] = [link for link in _waiting if not link.flags.writeable]
-    locked.clear()
