@@ -35,6 +35,16 @@ concatenate_op = structural(
 )
 
 
+numbers_op = structural(
+    lambda *numbers: np.array(numbers),
+    every=lambda position, g, out, *numbers: g[position],
+    name="numbers",
+    native="concatenate",
+    examples=lambda rng: [(tuple(rng.normal(size=n)), {}) for n in (1, 3)],
+)
+"""Numbers as the elements of a vector."""
+
+
 def _arrays(items: Any) -> list[Any]:
     return [
         x if hasattr(x, "shape") else np.asarray(x) if not isinstance(x, list | tuple) else _array(x) for x in items
@@ -57,7 +67,10 @@ def concatenate(arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = 
         raise ValueError("need at least one array to concatenate")
     if not shape_of(parts[0]):
         raise ValueError("zero-dimensional arrays cannot be concatenated")
-    result = concatenate_op(*parts, axis=normalize_axis_index(axis, len(shape_of(parts[0]))))
+    return _finish(concatenate_op(*parts, axis=normalize_axis_index(axis, len(shape_of(parts[0])))), out, dtype)
+
+
+def _finish(result: Any, out: Any, dtype: Any) -> Any:
     if dtype is not None:
         result = result.astype(dtype)
     if out is not None:
@@ -76,6 +89,8 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, cas
     if len(shapes) != 1:
         raise ValueError("all input arrays must have the same shape")
     shape = shapes.pop()
+    if not shape and axis in (0, -1):
+        return _finish(numbers_op(*parts), out, dtype)
     axis = normalize_axis_index(axis, len(shape) + 1)
     slab = (*shape[:axis], 1, *shape[axis:])
     return concatenate([np.reshape(p, slab) for p in parts], axis=axis, out=out, dtype=dtype)

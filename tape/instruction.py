@@ -13,7 +13,7 @@ from ops.catalog import LEAF, Elementwise, Structural
 from tape.layout import FLOAT32, FLOAT64, Layout
 from tape.wengert import ARITY, BYTES, CELL, DTYPE, EXTENT, KIND, OPCODE, READY, Workspace
 
-NOTHING, ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, HOST = range(8)
+NOTHING, ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, JOIN, HOST = range(9)
 """Kinds of instruction, by what the sweep does for them (NOTHING: a leaf, or an op without slope)."""
 
 DIRECT, SINGLE, GATHERED = range(3)
@@ -172,6 +172,15 @@ def fill(space: Workspace, detail: Any, source: Layout, block: int) -> int:
     """
     columns = _columns(FILL, -1, detail[0].code, source)
     return space.add_instruction(detail, columns, [source.code, block, source.size])
+
+
+def join(space: Workspace, detail: Any, out: Layout, rows: int) -> int:
+    """Make the instruction that joins arrays along an axis: `rows` times a piece of each.
+
+    Its operands stand in the pool: count, then a slot, an offset and the width of a piece for each.
+    """
+    columns = _columns(JOIN, -1, detail[0].code, out)
+    return space.add_instruction(detail, columns, [rows, out.size // max(rows, 1), out.code])
 
 
 def gather(space: Workspace, detail: Any, out: Layout, rows: int, width: int, count: int) -> int:

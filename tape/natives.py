@@ -21,7 +21,7 @@ from tape.layout import FLOAT, FLOAT32, FLOAT64, Layout, contiguous_strides, lay
 from tape.record import NATIVES, constant, handle, place, tape_of
 from tape.tensor import Tensor
 from tape.views import watch
-from tape.wengert import SCALARS, Tape
+from tape.wengert import SCALARS, SMALL, Tape
 
 
 def _units(shape: tuple[int, ...]) -> list[int]:
@@ -344,6 +344,39 @@ def matmul(op: Structural, operands: tuple[Any, ...], _: Any) -> Tensor | None:
     return handle(tape, tape.append_array(row, a._slot, b._slot, -1, address), result, out)
 
 
+def concatenate(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+    """Append arrays joined along an axis, or (without an axis) numbers that become a vector."""
+    tape = tape_of(operands)
+    parts = [x if isinstance(x, Tensor) else constant(tape, x) for x in operands]
+    code = parts[0]._layout.code
+    if code not in (FLOAT32, FLOAT64) or any(x._layout.code != code for x in parts):
+        return None
+    result = op.forward(*[x._value for x in parts], **parameters)
+    out = layout_of(result.shape, result.dtype)
+    if out.cell or out.code != code:
+        return None
+    axis = parameters.get("axis", 0)
+    rows = int(np.prod(out.shape[:axis]))
+    key = (op, out, axis)
+    found = tape.instructions.get(key)
+    if found is None:
+        row = instruction.join(tape.workspace, (op, (), out, parameters), out, rows)
+        found = tape.instructions[key] = row, out
+    numbers = [len(parts)]
+    offset = 0
+    for x in parts:
+        width = x._layout.size // max(rows, 1)
+        numbers += (x._slot, offset, width)
+        offset += width
+    start = tape.workspace.add_operands(numbers)
+    if result.nbytes > SMALL:
+        tape.keep.append(result)
+        return handle(tape, tape.append_array(found[0], start, -1, -1, result.ctypes.data), result, out)
+    value, address = tape.allocate(out)
+    value[...] = result
+    return handle(tape, tape.append_array(found[0], start, -1, -1, address), value, out)
+
+
 NATIVES.update(
     {
         "reshape": reshape,
@@ -353,5 +386,6 @@ NATIVES.update(
         "sum": _reduction(False),
         "mean": _reduction(True),
         "matmul": matmul,
+        "concatenate": concatenate,
     }
 )

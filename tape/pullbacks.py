@@ -230,3 +230,22 @@ def pull_gather(m, e, row, g):  # type: ignore[no-untyped-def]
             wide, origin = float64s(target, rows * width), float64s(g, count * width)
             for j in range(width):
                 wide[at * width + j] += origin[k * width + j]
+
+
+@compiled()
+def pull_join(m, e, row, g):  # type: ignore[no-untyped-def]
+    """Give each joined array its pieces."""
+    p = column(m, row, PLAN)
+    rows, whole, code = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    size = 4 if code == FLOAT32 else 8
+    operands = operands_of(m)
+    start = entry(m, e, 1)
+    for k in range(operands[start]):
+        slot, offset, width = operands[start + 1 + 3 * k], operands[start + 2 + 3 * k], operands[start + 3 + 3 * k]
+        if activity_of(m)[slot] == 0 or width == 0:
+            continue
+        target, new = adjoint_of(m, slot)
+        if new:
+            zero_bytes(target, rows * width * size)
+        for r in range(rows):
+            add_plain(target + r * width * size, g + (r * whole + offset) * size, code, width)

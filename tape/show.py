@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ops.catalog import LEAF, OPS, Elementwise
-from tape.instruction import FILL
+from tape.instruction import FILL, JOIN
 from tape.layout import FLOAT
 from tape.tensor import Tensor
 from tape.transforms import Argnums, record_call
@@ -138,7 +138,8 @@ def read_entry(tape: Tape, slot: int, inputs: Collection[int] = ()) -> Entry:
             operands = pairs[:, 0].tolist()
             note = "at " + " ".join(map(str, pairs[1:_MANY, 1].tolist())) + (" …" if count > _MANY else "")
         else:
-            operands = space.operands[a + 1 : a + 1 + count].tolist()
+            step = 3 if kind == JOIN else 1  # beside its slot, where a joined piece goes and how wide it is
+            operands = space.operands[a + 1 : a + 1 + step * count : step].tolist()
     return Entry(slot, name, tuple(operands), layout.shape, layout.dtype, number if layout.cell else None, note)
 
 

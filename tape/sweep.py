@@ -8,7 +8,7 @@ is given to later ones as soon as its entry has been processed.
 from __future__ import annotations
 
 from tape.compiled import call_number_kernel, compiled, float64s, int32s, int64s
-from tape.instruction import ELEMENT, ELEMENTWISE, FILL, GATHER, HOST, MATMUL, MOVE
+from tape.instruction import ELEMENT, ELEMENTWISE, FILL, GATHER, HOST, JOIN, MATMUL, MOVE
 from tape.machine import (
     ACTIVE,
     CELLS,
@@ -29,7 +29,7 @@ from tape.machine import (
     release,
     word,
 )
-from tape.pullbacks import pull_element, pull_elementwise, pull_fill, pull_gather, pull_matmul, pull_move
+from tape.pullbacks import pull_element, pull_elementwise, pull_fill, pull_gather, pull_join, pull_matmul, pull_move
 from tape.runs import LONG, run_of, sweep_run
 from tape.wengert import ARITY, BYTES, CELL, KIND, PLAN, READY, SCALARS
 
@@ -83,7 +83,8 @@ def _operand_active(m, e, row):  # type: ignore[no-untyped-def]
         return False
     operands = operands_of(m)
     start = entry(m, e, 1)
-    step = 2 if column(m, row, KIND) == FILL else 1
+    kind = column(m, row, KIND)
+    step = 2 if kind == FILL else 3 if kind == JOIN else 1
     for k in range(operands[start]):
         if active[operands[start + 1 + k * step]] != 0:
             return True
@@ -173,6 +174,8 @@ def _array_entry(m, e, row, stop):  # type: ignore[no-untyped-def]
         pull_gather(m, e, row, adjoint)
     elif kind == FILL:
         pull_fill(m, e, row, adjoint)
+    elif kind == JOIN:
+        pull_join(m, e, row, adjoint)
     elif kind == HOST:
         return e
     if not cell:

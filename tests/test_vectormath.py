@@ -93,9 +93,7 @@ SPECIAL_UNARY = {
     "zeta": (1.1, 30), "exprel": (-9, 9), "cosm1": (-3, 3), "ellipk": (-5, 0.9), "ellipe": (-5, 0.9),
     "loggamma": (0.1, 30), "expm1": (-9, 9), "log1p": (-0.9, 9), "cbrt": (-9, 9), "exp10": (-9, 9),
 }  # fmt: skip
-SPECIAL_BINARY = _names(
-    "xlogy xlog1py zeta beta betaln gammainc gammaincc jv iv kv rel_entr kl_div boxcox"
-)
+SPECIAL_BINARY = _names("xlogy xlog1py zeta beta betaln gammainc gammaincc jv iv kv rel_entr kl_div boxcox")
 
 
 def compile_loops(namespace, names, arity):
@@ -105,7 +103,7 @@ def compile_loops(namespace, names, arity):
         args = ", ".join(f"{a}[{k}, i]" for a in "xyz"[:arity])
         lines += ["    for i in range(out.shape[1]):", f"        out[{k}, i] = ns.{name}({args})"]
     scope = {"ns": namespace}
-    exec("\n".join(lines), scope)  # noqa: S102
+    exec("\n".join(lines), scope)
     kernel = njit(error_model="numpy")(scope["kernel"])
 
     def run(*args):
@@ -202,10 +200,7 @@ def differing(name, got, want, *args):
     """Arguments where special values differ from NumPy's (up to rounding)."""
     fine = np.isclose(got, want, rtol=1e-6 if got.dtype == np.float32 else 1e-14, equal_nan=True)
     fine &= (np.signbit(got) == np.signbit(want)) | np.isnan(want)
-    return [
-        (name, *(float(a[i]) for a in args), float(got[i]), float(want[i]))
-        for i in np.flatnonzero(~fine)
-    ]
+    return [(name, *(float(a[i]) for a in args), float(got[i]), float(want[i])) for i in np.flatnonzero(~fine)]
 
 
 def special_points(dtype):
@@ -273,7 +268,7 @@ def test_types(dtype):
     names = vectormath.scalar_numpy, vectormath.scalar_special
     for namespace, name in [(names[0], n) for n in ("exp", "sign", "square")] + [(names[1], "psi")]:
         scope = {"f": getattr(namespace, name)}
-        exec("def kernel(x): return f(x)", scope)  # noqa: S102
+        exec("def kernel(x): return f(x)", scope)
         kernel = njit((dtype,), error_model="numpy")(scope["kernel"])
         assert kernel.nopython_signatures[0].return_type == dtype
     np_ = vectormath.scalar_numpy
@@ -349,9 +344,7 @@ def test_support():
 
 
 def test_every_special_function_is_in_scipy():
-    vectormath.prepare_special(
-        n for n in dir(vectormath.scalar_special) if vectormath.special_supports(n)
-    )
+    vectormath.prepare_special(n for n in dir(vectormath.scalar_special) if vectormath.special_supports(n))
 
 
 libmvec = pytest.mark.skipif("libmvec" not in vectormath.mechanism(), reason="no libmvec here")
@@ -382,9 +375,7 @@ def test_loops_call_vector_functions(dtype):
     mixed(x > 1, x, out)
     np.testing.assert_allclose(out, want, 1e-6)
 
-    @cfunc(
-        types.void(types.CPointer(dtype), types.CPointer(dtype), types.intp), error_model="numpy"
-    )
+    @cfunc(types.void(types.CPointer(dtype), types.CPointer(dtype), types.intp), error_model="numpy")
     def native(source, target, n):
         x, out = carray(source, n), carray(target, n)
         for i in range(n):
@@ -460,9 +451,7 @@ def test_cached_kernels_load_in_another_process(tmp_path):
     first = run_program(program, tmp_path / "cache")
     second = run_program(program, tmp_path / "cache")
     assert (first[0], second[0]) == ("False 0 0", "False 1 1")
-    assert first[1] == second[1] == vectormath.MECHANISM_TAG or os.environ.get(
-        "WENGERT_VECTOR_MATH"
-    )
+    assert first[1] == second[1] == vectormath.MECHANISM_TAG or os.environ.get("WENGERT_VECTOR_MATH")
 
 
 @pytest.mark.parametrize("setting", ["off", "numba"])
@@ -486,9 +475,7 @@ def test_without_vector_functions(tmp_path, setting):
         tests,
     ]
     environment = os.environ | {"WENGERT_VECTOR_MATH": setting}
-    done = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
