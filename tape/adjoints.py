@@ -10,15 +10,17 @@ import numpy as np
 from ops.catalog import OPS, Elementwise, Structural
 from ops.reduce import scale
 from ops.shape import sum_to
-from tape import extents, kernels
+from tape import extents, kernels, table
 from tape.compiled import CHECKED
 from tape.constants import verify
 from tape.errors import KernelError
+from tape.instruction import ELEMENTWISE, RUN
 from tape.layout import Layout
 from tape.machine import ACTIVE, LIMIT, NEEDED, TOP, WANTED, adjoint_of, release
+from tape.runs import LONG
 from tape.sweep import activate, reset, sweep
 from tape.tensor import Tensor
-from tape.wengert import CELL, KERNEL, OPCODE, READY, SCALARS, Tape, aligned
+from tape.wengert import CELL, KERNEL, KIND, OPCODE, READY, SCALARS, Tape, aligned
 
 
 class _UfuncObject(ctypes.Structure):
@@ -49,6 +51,7 @@ def ufunc_loop(ufunc: np.ufunc, types: str) -> tuple[int, int]:
 
 
 _numbers = kernels.numbers.ctypes.data
+_pullbacks = table.addresses.ctypes.data
 _matmul_loops = (*ufunc_loop(np.matmul, "dd->d"), *ufunc_loop(np.matmul, "ff->f"))
 
 
@@ -83,7 +86,7 @@ class Adjoints:
         space.state[:] = (
             tape.count, pointer("entries"), pointer("cells"), pointer("active"), len(space.table), pointer("table"),
             len(space.pool), pointer("pool"), len(space.operands), pointer("operands"), _numbers, len(space.heads),
-            pointer("heads"), pointer("missing"), space.scratch[1], 0, 0, 0, *_matmul_loops, 0, 0,
+            pointer("heads"), pointer("missing"), space.scratch[1], 0, 0, 0, *_matmul_loops, _pullbacks, 0,
         )  # fmt: skip
         self.machine = pointer("state")
         if CHECKED:
@@ -116,13 +119,19 @@ class Adjoints:
                 kernels.prepare_numbers(row)
                 continue
             row -= SCALARS
+            kind = int(space.table[row, KIND])
+            table.prepare(kind)
+            space.table[row, READY] = 1
+            if kind != ELEMENTWISE:
+                continue
             op = OPS[space.table[row, OPCODE]]
             assert isinstance(op, Elementwise)
             out = space.details[row][2]
             for position in range(op.nin):
                 if op.partials[position] is not None:
                     space.table[row, KERNEL + position] = kernels.array_kernel(op, position, out.code)
-            space.table[row, READY] = 1
+            if out.size >= LONG:
+                table.prepare(RUN)
 
     def _reserve(self, nbytes: int) -> None:
         """Have room for every adjoint; pages that are never touched cost nothing."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tape.compiled import bytes_of, compiled, float32s, float64s, int64s
+from tape.compiled import bytes_of, float32s, float64s, inlined, int64s
 from tape.layout import FLOAT32, FLOAT64, INT64
 
 BLOCK = 1024
 """Elements that a kernel processes at a time: its operands, copied, stay in the first-level cache."""
 
 
-@compiled()
+@inlined
 def zero_bytes(address, count):  # type: ignore[no-untyped-def]
     """Clear memory; `count` is a multiple of 4."""
     memory = float32s(address, count // 4)
@@ -17,7 +17,7 @@ def zero_bytes(address, count):  # type: ignore[no-untyped-def]
         memory[i] = 0.0
 
 
-@compiled()
+@inlined
 def add_plain(target, source, code, n):  # type: ignore[no-untyped-def]
     """Add n contiguous elements to n others."""
     if code == FLOAT32:
@@ -30,7 +30,7 @@ def add_plain(target, source, code, n):  # type: ignore[no-untyped-def]
             t64[i] += s64[i]
 
 
-@compiled()
+@inlined
 def _load(address, code):  # type: ignore[no-untyped-def]
     if code == FLOAT64:
         return float64s(address, 1)[0]
@@ -41,7 +41,7 @@ def _load(address, code):  # type: ignore[no-untyped-def]
     return float(bytes_of(address, 1)[0])
 
 
-@compiled()
+@inlined
 def _index(pool, shape, ndim, start, axis):  # type: ignore[no-untyped-def]
     """Give the index along an axis of the element at the flat position `start`."""
     rest = start
@@ -50,7 +50,7 @@ def _index(pool, shape, ndim, start, axis):  # type: ignore[no-untyped-def]
     return rest % pool[shape + axis]
 
 
-@compiled()
+@inlined
 def _offset(pool, shape, strides, ndim, start):  # type: ignore[no-untyped-def]
     """Give the sum of index times stride for the element at the flat position `start`."""
     offset = 0
@@ -62,7 +62,7 @@ def _offset(pool, shape, strides, ndim, start):  # type: ignore[no-untyped-def]
     return offset
 
 
-@compiled()
+@inlined
 def gather_block(target, code, source, source_code, pool, shape, strides, ndim, start, n):  # type: ignore[no-untyped-def]
     """Copy n elements from position `start` on, of a value of any strides and dtype, to contiguous memory."""
     done = 0
@@ -91,7 +91,7 @@ def gather_block(target, code, source, source_code, pool, shape, strides, ndim, 
         done += run
 
 
-@compiled()
+@inlined
 def _total(source, code, n):  # type: ignore[no-untyped-def]
     """Sum n contiguous elements, in four interleaved parts."""
     a = b = c = d = 0.0
@@ -117,7 +117,7 @@ def _total(source, code, n):  # type: ignore[no-untyped-def]
     return (a + b) + (c + d)
 
 
-@compiled()
+@inlined
 def add_block(target, target_code, source, code, pool, shape, strides, ndim, start, n):  # type: ignore[no-untyped-def]
     """Add n contiguous elements, positions `start` on of an array of `shape`, to where they were broadcast from."""
     done = 0
@@ -153,7 +153,7 @@ def add_block(target, target_code, source, code, pool, shape, strides, ndim, sta
         done += run
 
 
-@compiled()
+@inlined
 def _move_row(target, target_code, t, source, source_code, s, n, weight, new):  # type: ignore[no-untyped-def]
     """Add (or write) n weighted elements at stride s to n elements at stride t, strides in elements."""
     if target_code == FLOAT64 and source_code == FLOAT64 and s >= 0 and t > 0:
@@ -192,7 +192,7 @@ def _move_row(target, target_code, t, source, source_code, s, n, weight, new):  
             wide[0] = amount if new else wide[0] + amount
 
 
-@compiled()
+@inlined
 def move_elements(target, target_code, offset, source, source_code, pool, p, weight, new):  # type: ignore[no-untyped-def]
     """Carry out a move (see `tape.instruction.move`): add elements of one adjoint to another's."""
     ndim = pool[p]

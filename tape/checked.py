@@ -16,7 +16,7 @@ import numpy as np
 
 REPLACEMENTS = (
     "float64s", "float32s", "int64s", "int32s", "bytes_of", "note", "call_number_kernel", "call_array_kernel",
-    "call_ufunc_loop",
+    "call_ufunc_loop", "call_pullback",
 )  # fmt: skip
 """The functions here that take the place of those of the same name in `tape.compiled`."""
 
@@ -208,6 +208,11 @@ def call_array_kernel(token: int, *integers: int) -> None:
     """Call an array kernel."""
     with np.errstate(all="ignore"):
         _kernels[token - 1](*integers)
+
+
+def call_pullback(token: int, *integers: int) -> int:
+    """Call a pullback."""
+    return int(_kernels[token - 1](*integers))
 
 
 def call_ufunc_loop(loop: int, arguments: int, lengths: int, steps: int, data: int) -> None:

@@ -38,7 +38,7 @@ class _Announcer(numba_event.Listener):
         function = event.data["dispatcher"].py_func
         if function.__module__ == "tape.kernels":
             message = f"compiling the backward kernel of {function.__name__.rpartition('_')[0]}"
-        elif function.__module__ in ("tape.blocks", "tape.machine", "tape.pullbacks", "tape.runs", "tape.sweep"):
+        elif function.__module__ in ("tape.pullbacks", "tape.runs", "tape.sweep"):
             message = "compiling the reverse sweep"
         else:
             return
@@ -78,7 +78,7 @@ def _probe() -> int:
 
 
 @functools.cache
-def _source_tag() -> str:
+def source_tag() -> str:
     """Name the source of the compiled modules: numba looks only at the file of a function, not at what it calls."""
     digest = hashlib.blake2b(digest_size=6)
     for name in ("blocks", "compiled", "instruction", "layout", "machine", "pullbacks", "runs", "sweep", "wengert"):
@@ -90,10 +90,15 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorate a function to be compiled, released from the interpreter lock, and cached on disk if that can be."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        function.__qualname__ = f"{function.__name__}_{_source_tag()}"
+        function.__qualname__ = f"{function.__name__}_{source_tag()}"
         return numba.njit(nogil=True, cache=_can_cache(), **OPTIONS, **options)(function)
 
     return decorate
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Decorate a function that only compiled functions call: it needs no entrance from Python, nor a place on disk."""
+    return numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(function)
 
 
 def kernel(signature: Any, function: Callable[..., Any]) -> int:
@@ -174,6 +179,27 @@ def call_number_kernel(typing_context: Any, address: Any, x: Any, y: Any, out: A
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         double = ir.DoubleType()
         function = ir.FunctionType(double, [double] * 3)
+        return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
+
+    return signature, generate
+
+
+@_intrinsic
+def call_pullback(  # type: ignore[no-untyped-def]
+    typing_context,
+    address,
+    m,
+    e,
+    row,
+    g,
+    stop,  # noqa: ARG001
+):
+    """Call the compiled pullback at `address`."""
+    signature = types.int64(*[types.int64] * 6)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        word = ir.IntType(64)
+        function = ir.FunctionType(word, [word] * 5)
         return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
 
     return signature, generate

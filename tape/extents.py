@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tape import checked, kernels
+from tape import checked, kernels, table
 from tape.blocks import BLOCK
 from tape.wengert import ENTRY, SCALARS
 
@@ -25,6 +25,7 @@ def watch(adjoints: Adjoints) -> None:
         _whole(space.pool, "the pool of plans"),
         _whole(space.operands, "operands"),
         _whole(kernels.numbers, "the kernels on numbers"),
+        _whole(table.addresses, "the table of pullbacks"),
         _whole(adjoints.heads, "heads of free adjoints"),
         _whole(adjoints.missing, "missing kernels"),
         *_scratch(space.scratch),

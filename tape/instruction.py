@@ -13,8 +13,9 @@ from ops.catalog import LEAF, Elementwise, Structural
 from tape.layout import FLOAT32, FLOAT64, Layout
 from tape.wengert import ARITY, BYTES, CELL, DTYPE, EXTENT, KIND, OPCODE, READY, Workspace
 
-NOTHING, ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, JOIN, HOST = range(9)
-"""Kinds of instruction, by what the sweep does for them (NOTHING: a leaf, or an op without slope)."""
+NOTHING, ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, JOIN, HOST, RUN = range(10)
+"""Kinds of instruction, by what the sweep does for them. NOTHING: a leaf, or an op without slope. RUN: no instruction is
+of this kind, but it is what the sweep does for elementwise ones on large arrays."""
 
 DIRECT, SINGLE, GATHERED = range(3)
 """How an elementwise kernel reads an operand: in place, as one number, or through a copy of each block."""
@@ -32,7 +33,7 @@ def _columns(kind: int, arity: int, opcode: int, out: Layout) -> dict[int, int]:
         CELL: int(out.cell),
         DTYPE: out.code,
         EXTENT: 0 if out.cell else out.size * out.dtype.itemsize,
-        READY: int(kind != ELEMENTWISE),
+        READY: int(kind in (NOTHING, HOST)),
     }
 
 

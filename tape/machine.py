@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tape.blocks import gather_block
-from tape.compiled import bytes_of, compiled, float64s, int32s, int64s, note
+from tape.compiled import bytes_of, compiled, float64s, inlined, int32s, int64s, note
 from tape.instruction import DIRECT, SINGLE, UNREAD
 from tape.layout import FLOAT32
 from tape.wengert import BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTENT, SCALARS
@@ -11,7 +13,8 @@ from tape.wengert import BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTENT, SCAL
 (
     COUNT, ENTRIES, CELLS, ACTIVITY, ROWS, TABLE, POOL_SIZE, POOL, OPERANDS_SIZE, OPERANDS, NUMBERS, HEADS_SIZE, HEADS,
     MISSING, SCRATCH, TOP, LIMIT, NEEDED, MATMUL64, MATMUL64_DATA, MATMUL32, MATMUL32_DATA,
-) = range(22)  # fmt: skip
+    PULLBACKS,
+) = range(23)  # fmt: skip
 """The machine: a block of integers, most of them addresses, that stands for all that a sweep works on."""
 STATE = 24
 MISSING_SIZE = 64
@@ -21,67 +24,67 @@ INACTIVE, ACTIVE, WANTED = range(3)
 
 
 # ---------------------------------------------------------------- the machine's parts, as arrays
-@compiled()
+@inlined
 def word(m, k):  # type: ignore[no-untyped-def]
     """Give one integer of the machine."""
     return int64s(m, STATE)[k]
 
 
-@compiled()
+@inlined
 def entry(m, slot, field):  # type: ignore[no-untyped-def]
     """Give instruction (field 0) or operand (1 to 3) of an entry."""
-    return int32s(word(m, ENTRIES), 6 * word(m, COUNT))[6 * slot + field]
+    return np.int64(int32s(word(m, ENTRIES), 6 * word(m, COUNT))[6 * slot + field])
 
 
-@compiled()
+@inlined
 def cells_of(m):  # type: ignore[no-untyped-def]
     """Give the adjoints of numbers."""
     return float64s(word(m, CELLS), word(m, COUNT))
 
 
-@compiled()
+@inlined
 def adjoints_of(m):  # type: ignore[no-untyped-def]
     """Give the addresses of the adjoints of arrays: the same memory as `cells_of`."""
     return int64s(word(m, CELLS), word(m, COUNT))
 
 
-@compiled()
+@inlined
 def activity_of(m):  # type: ignore[no-untyped-def]
     """Give the activity of each slot."""
     return bytes_of(word(m, ACTIVITY), word(m, COUNT))
 
 
-@compiled()
+@inlined
 def addresses_of(m):  # type: ignore[no-untyped-def]
     """Give the entries as 8-byte words: the third of each is its value, an address for arrays."""
     return int64s(word(m, ENTRIES), 3 * word(m, COUNT))
 
 
-@compiled()
+@inlined
 def heads_of(m):  # type: ignore[no-untyped-def]
     """Give for each size of adjoint the first free block of it."""
     return int64s(word(m, HEADS), word(m, HEADS_SIZE))
 
 
-@compiled()
+@inlined
 def column(m, row, k):  # type: ignore[no-untyped-def]
     """Give one column of an instruction's row."""
     return int64s(word(m, TABLE), COLUMNS * word(m, ROWS))[COLUMNS * row + k]
 
 
-@compiled()
+@inlined
 def pool_of(m):  # type: ignore[no-untyped-def]
     """Give the plans of the instructions."""
     return int64s(word(m, POOL), word(m, POOL_SIZE))
 
 
-@compiled()
+@inlined
 def operands_of(m):  # type: ignore[no-untyped-def]
     """Give the operands of the entries that have more than three."""
     return int64s(word(m, OPERANDS), word(m, OPERANDS_SIZE))
 
 
-@compiled()
+@inlined
 def value_of(m, slot):  # type: ignore[no-untyped-def]
     """Give the address of a slot's value."""
     row = entry(m, slot, 0) - SCALARS
@@ -113,7 +116,7 @@ def adjoint_of(m, slot):  # type: ignore[no-untyped-def]
     return address, True
 
 
-@compiled()
+@inlined
 def dtype_of(m, slot):  # type: ignore[no-untyped-def]
     """Give the dtype code of a slot."""
     row = entry(m, slot, 0) - SCALARS
@@ -131,7 +134,7 @@ def release(m, slot, row):  # type: ignore[no-untyped-def]
     adjoints_of(m)[slot] = 0
 
 
-@compiled()
+@inlined
 def operand_block(m, e, k, p, ndim, start, n, code, scratch):  # type: ignore[no-untyped-def]
     """Give address and stride of the block of operand k that begins at element `start`."""
     q = p + 3 + ndim + k * (3 + 2 * ndim)

@@ -1,9 +1,14 @@
-"""The pullbacks that are compiled: each passes the adjoint of one entry, at an address, on to the entry's operands."""
+"""The pullbacks that are compiled: each passes the adjoint of one entry, at an address, on to the entry's operands.
+
+They are called through a table (see `tape.table`), so each is compiled when a tape first needs it. All have one form,
+``pull(m, e, row, g, stop)``: machine, entry, row of its instruction, address of its adjoint, and the entry at which the
+sweep ends. They give the entry that the sweep goes on with.
+"""
 
 from __future__ import annotations
 
 from tape.blocks import BLOCK, add_block, add_plain, move_elements, zero_bytes
-from tape.compiled import call_array_kernel, call_ufunc_loop, compiled, float32s, float64s, int64s, note
+from tape.compiled import call_array_kernel, call_ufunc_loop, float32s, float64s, inlined, int64s, note
 from tape.layout import FLOAT32
 from tape.machine import (
     MATMUL32,
@@ -27,8 +32,7 @@ from tape.machine import (
 from tape.wengert import ARITY, EXTENT, KERNEL, PLAN, SCALARS
 
 
-@compiled()
-def pull_elementwise(m, e, row, g):  # type: ignore[no-untyped-def]
+def pull_elementwise(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Pass adjoint times partial on, block by block."""
     p = column(m, row, PLAN)
     ndim, size, code = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
@@ -64,10 +68,10 @@ def pull_elementwise(m, e, row, g):  # type: ignore[no-untyped-def]
                     add_block(target, dtype_of(m, slot), scratch, code, pool_of(m), p + 3, q + 3 + ndim, ndim, start, n)
                 else:
                     add_plain(target + at, scratch, code, n)
+    return e - 1
 
 
-@compiled()
-def pull_move(m, e, row, g):  # type: ignore[no-untyped-def]
+def pull_move(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Pass on an adjoint whose elements were moved, repeated or summed."""
     p = column(m, row, PLAN)
     slot = entry(m, e, 1)
@@ -78,9 +82,10 @@ def pull_move(m, e, row, g):  # type: ignore[no-untyped-def]
         new = False
     weight = float64s(word(m, POOL) + 8 * (p + 4), 1)[0]
     move_elements(target, pool_of(m)[p + 2], entry(m, e, 3), g, pool_of(m)[p + 3], pool_of(m), p, weight, new)
+    return e - 1
 
 
-@compiled()
+@inlined
 def _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1):  # type: ignore[no-untyped-def]
     """Write the matrix product a @ b to C-contiguous memory through NumPy's own loop."""
     width = 4 if single else 8
@@ -96,7 +101,7 @@ def _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1):  #
     call_ufunc_loop(loop, base, base + 32, base + 64, data)
 
 
-@compiled()
+@inlined
 def _finite(address, single, size):  # type: ignore[no-untyped-def]
     """Tell whether all elements are finite: x - x is 0 for those, NaN for others."""
     total = 0.0
@@ -111,12 +116,12 @@ def _finite(address, single, size):  # type: ignore[no-untyped-def]
     return total == 0.0
 
 
-@compiled()
+@inlined
 def _number_at(address, single):  # type: ignore[no-untyped-def]
     return float(float32s(address, 1)[0]) if single else float64s(address, 1)[0]
 
 
-@compiled()
+@inlined
 def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):  # type: ignore[no-untyped-def]
     """Write a @ b without the terms in which the adjoint (a if `first`, else b) is exactly 0, whatever comes there."""
     for r in range(rows):
@@ -134,15 +139,14 @@ def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, 
                 float64s(target + 8 * at, 1)[0] = total
 
 
-@compiled()
+@inlined
 def _product(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):  # type: ignore[no-untyped-def]
     _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1)
     if not _finite(target, single, rows * columns):
         _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first)
 
 
-@compiled()
-def pull_matmul(m, e, row, g):  # type: ignore[no-untyped-def]
+def pull_matmul(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Pass g b^T and a^T g on."""
     p = column(m, row, PLAN)
     rows, inner, columns = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
@@ -171,20 +175,20 @@ def pull_matmul(m, e, row, g):  # type: ignore[no-untyped-def]
         if not new:
             add_plain(target, result, pool_of(m)[p + 3], size)
             note(m, result, 0)
+    return e - 1
 
 
-@compiled()
-def pull_element(m, e, g):  # type: ignore[no-untyped-def]
+def pull_element(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Pass the adjoint of one element on."""
     slot = entry(m, e, 1)
     target, new = adjoint_of(m, slot)
     if new:
         zero_bytes(target, column(m, entry(m, slot, 0) - SCALARS, EXTENT))
     float64s(target, entry(m, e, 3) + 1)[entry(m, e, 3)] += float64s(g, 1)[0]
+    return e - 1
 
 
-@compiled()
-def pull_fill(m, e, row, g):  # type: ignore[no-untyped-def]
+def pull_fill(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Pass the blocks that were written to what was written, the rest to the array before."""
     p = column(m, row, PLAN)
     code, block, size = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
@@ -205,10 +209,10 @@ def pull_fill(m, e, row, g):  # type: ignore[no-untyped-def]
         if new:
             zero_bytes(target, size * width)
         add_plain(target, g, code, size)
+    return e - 1
 
 
-@compiled()
-def pull_gather(m, e, row, g):  # type: ignore[no-untyped-def]
+def pull_gather(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Add each row to the row that it was taken from."""
     p = column(m, row, PLAN)
     rows, width, count = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
@@ -230,10 +234,10 @@ def pull_gather(m, e, row, g):  # type: ignore[no-untyped-def]
             wide, origin = float64s(target, rows * width), float64s(g, count * width)
             for j in range(width):
                 wide[at * width + j] += origin[k * width + j]
+    return e - 1
 
 
-@compiled()
-def pull_join(m, e, row, g):  # type: ignore[no-untyped-def]
+def pull_join(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Give each joined array its pieces."""
     p = column(m, row, PLAN)
     rows, whole, code = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
@@ -249,3 +253,4 @@ def pull_join(m, e, row, g):  # type: ignore[no-untyped-def]
             zero_bytes(target, rows * width * size)
         for r in range(rows):
             add_plain(target + r * width * size, g + (r * whole + offset) * size, code, width)
+    return e - 1

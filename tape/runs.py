@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tape.blocks import BLOCK, add_block, add_plain, zero_bytes
-from tape.compiled import call_array_kernel, compiled
+from tape.compiled import call_array_kernel, inlined
 from tape.instruction import ELEMENTWISE
 from tape.layout import FLOAT32
 from tape.machine import (
@@ -28,6 +28,7 @@ from tape.machine import (
     value_of,
     word,
 )
+from tape.pullbacks import pull_elementwise
 from tape.wengert import ARITY, EXTENT, KERNEL, KIND, PLAN, SCALARS
 
 LONG = 4 * BLOCK
@@ -43,8 +44,21 @@ OUTSIDE, INSIDE, WHOLE = range(3)
 """Where a run finds an adjoint: not of the run, in a block of its own, or in full (something outside used it too)."""
 
 
-@compiled()
-def run_of(m, e, stop):  # type: ignore[no-untyped-def]
+_pull_elementwise = inlined(pull_elementwise)
+
+
+def pull_run(m, e, row, g, stop):  # type: ignore[no-untyped-def]
+    """Process the run that ends with entry e, or e alone: a pullback like those of `tape.pullbacks`."""
+    low = _run_of(m, e, stop)
+    if low == e:
+        return _pull_elementwise(m, e, row, g, stop)
+    _sweep_run(m, e, low)
+    # The sweep releases the adjoint of the entry that it called this for; the others are released there.
+    return low - 1
+
+
+@inlined
+def _run_of(m, e, stop):  # type: ignore[no-untyped-def]
     """Give the first slot of the run that ends with entry e."""
     plan = column(m, entry(m, e, 0) - SCALARS, PLAN)
     size, code = pool_of(m)[plan + 1], pool_of(m)[plan + 2]
@@ -66,8 +80,8 @@ def run_of(m, e, stop):  # type: ignore[no-untyped-def]
     return low
 
 
-@compiled()
-def sweep_run(m, high, low):  # type: ignore[no-untyped-def]
+@inlined
+def _sweep_run(m, high, low):  # type: ignore[no-untyped-def]
     """Process the entries of a run, `high` down to `low`."""
     span = high - low + 1
     # For each slot: where its adjoint is; the address; for each operand of it, the same.
@@ -84,12 +98,12 @@ def sweep_run(m, high, low):  # type: ignore[no-untyped-def]
         for e in range(high, low - 1, -1):
             if live[e - low] != 0:
                 _step(m, e, low, start, n, kind, place, target, fresh)
-    for e in range(high, low - 1, -1):
+    for e in range(high - 1, low - 1, -1):
         if kind[e - low] == WHOLE:
             release(m, e, entry(m, e, 0) - SCALARS)
 
 
-@compiled()
+@inlined
 def _survey(m, high, low, kind, place):  # type: ignore[no-untyped-def]
     """Note for each entry of the run where its adjoint is."""
     buffer = word(m, SCRATCH) + 4 * 8 * BLOCK
@@ -104,7 +118,7 @@ def _survey(m, high, low, kind, place):  # type: ignore[no-untyped-def]
             buffer += 8 * BLOCK
 
 
-@compiled()
+@inlined
 def _connect(m, high, low, kind, place, live, target, fresh):  # type: ignore[no-untyped-def]
     """Find which entries the output reaches, and for each operand its adjoint and whether this write is the first."""
     filled = np.zeros(high - low + 1, np.int64)
@@ -133,7 +147,7 @@ def _connect(m, high, low, kind, place, live, target, fresh):  # type: ignore[no
             fresh[at, k] = 1 if new and not repeated else 0
 
 
-@compiled()
+@inlined
 def _step(m, e, low, start, n, kind, place, target, fresh):  # type: ignore[no-untyped-def]
     """Process one block of one entry."""
     row = entry(m, e, 0) - SCALARS

@@ -7,8 +7,8 @@ is given to later ones as soon as its entry has been processed.
 
 from __future__ import annotations
 
-from tape.compiled import call_number_kernel, compiled, float64s, int32s, int64s
-from tape.instruction import ELEMENT, ELEMENTWISE, FILL, GATHER, HOST, JOIN, MATMUL, MOVE
+from tape.compiled import call_number_kernel, call_pullback, compiled, float64s, inlined, int32s, int64s
+from tape.instruction import ELEMENTWISE, FILL, HOST, JOIN, MATMUL, RUN
 from tape.machine import (
     ACTIVE,
     CELLS,
@@ -18,6 +18,7 @@ from tape.machine import (
     MISSING_SIZE,
     NEEDED,
     NUMBERS,
+    PULLBACKS,
     STATE,
     activity_of,
     adjoints_of,
@@ -29,8 +30,7 @@ from tape.machine import (
     release,
     word,
 )
-from tape.pullbacks import pull_element, pull_elementwise, pull_fill, pull_gather, pull_join, pull_matmul, pull_move
-from tape.runs import LONG, run_of, sweep_run
+from tape.runs import LONG
 from tape.wengert import ARITY, BYTES, CELL, KIND, PLAN, READY, SCALARS
 
 
@@ -72,7 +72,7 @@ def activate(m, first, last):  # type: ignore[no-untyped-def]
     return count
 
 
-@compiled()
+@inlined
 def _operand_active(m, e, row):  # type: ignore[no-untyped-def]
     active = activity_of(m)
     arity = column(m, row, ARITY)
@@ -91,7 +91,7 @@ def _operand_active(m, e, row):  # type: ignore[no-untyped-def]
     return False
 
 
-@compiled()
+@inlined
 def _note_missing(m, count, instruction):  # type: ignore[no-untyped-def]
     missing = int32s(word(m, MISSING), MISSING_SIZE)
     for k in range(count):
@@ -144,7 +144,7 @@ def sweep(m, start, stop):  # type: ignore[no-untyped-def]
     return -1
 
 
-@compiled()
+@inlined
 def _array_entry(m, e, row, stop):  # type: ignore[no-untyped-def]
     """Process an entry on arrays, or the run that ends with it; give the entry to go on with, e itself for Python's."""
     cell = column(m, row, CELL) != 0
@@ -157,27 +157,12 @@ def _array_entry(m, e, row, stop):  # type: ignore[no-untyped-def]
         if adjoint == 0:
             return e - 1
     kind = column(m, row, KIND)
-    if kind == ELEMENTWISE:
-        if pool_of(m)[column(m, row, PLAN) + 1] >= LONG:
-            low = run_of(m, e, stop)
-            if low < e:
-                sweep_run(m, e, low)
-                return low - 1
-        pull_elementwise(m, e, row, adjoint)
-    elif kind == MOVE:
-        pull_move(m, e, row, adjoint)
-    elif kind == MATMUL:
-        pull_matmul(m, e, row, adjoint)
-    elif kind == ELEMENT:
-        pull_element(m, e, adjoint)
-    elif kind == GATHER:
-        pull_gather(m, e, row, adjoint)
-    elif kind == FILL:
-        pull_fill(m, e, row, adjoint)
-    elif kind == JOIN:
-        pull_join(m, e, row, adjoint)
-    elif kind == HOST:
+    if kind == HOST:
         return e
+    if kind == ELEMENTWISE and pool_of(m)[column(m, row, PLAN) + 1] >= LONG:
+        kind = RUN
+    pullback = int64s(word(m, PULLBACKS), 16)[kind]
+    following = call_pullback(pullback, m, e, row, adjoint, stop)
     if not cell:
         release(m, e, row)
-    return e - 1
+    return following
