@@ -215,7 +215,7 @@ def warm() -> None:
     import importlib
 
     from ops.catalog import OPS, Elementwise
-    from tape import kernels
+    from tape import kernels, table
 
     importlib.import_module("ops.special")
     begin = time.perf_counter()
@@ -223,6 +223,7 @@ def warm() -> None:
     bar = _Bar(len(chosen) + 1)
     bar("reverse sweep")
     value_and_grad(lambda x: np.sum(x * x) * 1.0)(np.ones(2))
+    table.prepare_all()
     count = kernels.warm(bar)
     bar.close()
     print(f"{count} kernels ready after {time.perf_counter() - begin:.0f} s, in {_cache_directory()}")

@@ -20,7 +20,7 @@ from tape.machine import ACTIVE, LIMIT, NEEDED, TOP, WANTED, adjoint_of, release
 from tape.runs import LONG
 from tape.sweep import activate, reset, sweep
 from tape.tensor import Tensor
-from tape.wengert import CELL, KERNEL, KIND, OPCODE, READY, SCALARS, Tape, aligned
+from tape.wengert import CELL, KERNEL, KIND, OPCODE, READY, SCALARS, SMALL, Tape, aligned
 
 
 class _UfuncObject(ctypes.Structure):
@@ -70,6 +70,7 @@ class Adjoints:
     def __init__(self, tape: Tape, wanted: list[Tensor], output: Tensor) -> None:
         self.tape = tape
         self.wanted = wanted
+        self.results: dict[int, np.ndarray[Any, Any]] = {}
         self.first = min((w._slot for w in wanted), default=0)
         self.last = output._slot
         space = tape.workspace
@@ -98,6 +99,11 @@ class Adjoints:
         reset(m, 0, last)
         for w in self.wanted:
             self.active[w._slot] = WANTED
+            if w._layout.nbytes > SMALL and not CHECKED:
+                # A large gradient is computed where it will stay. The sign says that nothing has been written there.
+                result = np.empty(w._layout.shape, w._layout.dtype)
+                self.results[w._slot] = result
+                self.adjoints[w._slot] = -result.ctypes.data
         while missing := activate(m, self.first, last):
             self._compile(self.missing[:missing].tolist())
             for e in np.flatnonzero(self.active[self.first : last + 1] == ACTIVE):
@@ -147,8 +153,10 @@ class Adjoints:
         if layout.cell:
             return self.cells[slot : slot + 1].reshape(())
         address = int(self.adjoints[slot])
-        if address == 0:
+        if address <= 0:
             return None
+        if slot in self.results:
+            return self.results[slot]
         memory, base = self.tape.workspace.adjoints
         return np.ndarray(layout.shape, layout.dtype, memory, address - base)
 
@@ -195,12 +203,12 @@ class Adjoints:
             release(m, e, int(self.tape.workspace.entries[e, 0]) - SCALARS)
 
     def gradient(self, t: Tensor) -> Any:
-        """Give a copy of the adjoint of a wanted slot: zeros where the output does not depend on it."""
+        """Give the adjoint of a wanted slot in memory of its own: zeros where the output does not depend on it."""
         layout = t._layout
         view = self.view(t._slot, layout) if self.active[self.last] else None
         if view is None:
             return np.zeros(layout.shape, layout.dtype)
-        return view.copy()
+        return view if t._slot in self.results else view.copy()
 
 
 def _pull(op: Any, position: int, g: Any, out: Any, values: tuple[Any, ...], parameters: Any) -> Any:

@@ -98,7 +98,8 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Decorate a function that only compiled functions call: it needs no entrance from Python, nor a place on disk."""
-    return numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(function)
+    options: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return numba.njit(nogil=True, **options)(function)
 
 
 def kernel(signature: Any, function: Callable[..., Any]) -> int:
@@ -185,15 +186,7 @@ def call_number_kernel(typing_context: Any, address: Any, x: Any, y: Any, out: A
 
 
 @_intrinsic
-def call_pullback(  # type: ignore[no-untyped-def]
-    typing_context,
-    address,
-    m,
-    e,
-    row,
-    g,
-    stop,  # noqa: ARG001
-):
+def call_pullback(typing_context, address, m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Call the compiled pullback at `address`."""
     signature = types.int64(*[types.int64] * 6)
 

@@ -1,4 +1,4 @@
-"""Large constants: plain arrays that a tape refers to instead of copying.
+"""Large plain arrays, inputs and constants, that a tape refers to instead of copying.
 
 A write to one of them between its use and the sweep would silently change the gradient. So they are read-only in the
 meantime, and the write raises NumPy's own error. Another view of the same memory, made before, stays writeable: NumPy

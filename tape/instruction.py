@@ -14,8 +14,8 @@ from tape.layout import FLOAT32, FLOAT64, Layout
 from tape.wengert import ARITY, BYTES, CELL, DTYPE, EXTENT, KIND, OPCODE, READY, Workspace
 
 NOTHING, ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, JOIN, HOST, RUN = range(10)
-"""Kinds of instruction, by what the sweep does for them. NOTHING: a leaf, or an op without slope. RUN: no instruction is
-of this kind, but it is what the sweep does for elementwise ones on large arrays."""
+"""Kinds of instruction, by what the sweep does for them. NOTHING: a leaf, or an op without slope. RUN is the kind
+of no instruction: it is what the sweep does for elementwise ones on large arrays."""
 
 DIRECT, SINGLE, GATHERED = range(3)
 """How an elementwise kernel reads an operand: in place, as one number, or through a copy of each block."""

@@ -100,8 +100,11 @@ def adjoint_of(m, slot):  # type: ignore[no-untyped-def]
     if row < 0 or column(m, row, CELL) != 0:
         return word(m, CELLS) + 8 * slot, False
     address = adjoints_of(m)[slot]
-    if address != 0:
+    if address > 0:
         return address, False
+    if address < 0:  # a wanted adjoint whose memory is given, and is new until now
+        adjoints_of(m)[slot] = -address
+        return -address, True
     kind = column(m, row, CLASS)
     address = heads_of(m)[kind]
     if address != 0:

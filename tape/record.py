@@ -60,6 +60,18 @@ def leaf_array(tape: Tape, array: np.ndarray[Any, Any], *, copy: bool = True) ->
     return handle(tape, tape.append_array(row, -1, -1, -1, address), value, layout)
 
 
+def plain_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
+    """Append a user's array as a leaf: a copy if it is small, else the array itself, read-only while the tape lives."""
+    if array.nbytes <= SMALL or not array.flags.aligned:
+        return leaf_array(tape, array)
+    known = tape.plain.get(id(array))
+    if known is None:
+        lock(tape.locked, array)
+        tape.samples.append((array, sample(array)))
+        known = tape.plain[id(array)] = leaf_array(tape, array, copy=False)
+    return known
+
+
 def number_slot(tape: Tape, value: float) -> int:
     """Give the slot of a constant number, met before or not."""
     # 0.0 and -0.0 are equal keys but different numbers.
@@ -95,11 +107,7 @@ def constant(tape: Tape, x: Any) -> Tensor:
         raise UnsupportedError(
             "complex arrays are not supported yet: write the real and imaginary parts as two real arrays"
         )
-    if array.nbytes > SMALL and array is x:
-        lock(tape.locked, array)
-        tape.samples.append((array, sample(array)))
-        return leaf_array(tape, array, copy=False)
-    return leaf_array(tape, array)
+    return leaf_array(tape, array) if array is not x else plain_array(tape, array)
 
 
 def _supported(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -156,7 +164,10 @@ def binary(op: Elementwise) -> Callable[[Any, Any], Any]:
         if not isinstance(x, _ANSWERED) or not isinstance(y, _ANSWERED):
             return NotImplemented
         tape = tape_of((x, y))
-        x, y = _beside(tape, x, y), _beside(tape, y, x)
+        if (type(x) is int or type(y) is int) and _integral(x) and _integral(y):
+            return elementwise(op, (x, y))
+        x = x if isinstance(x, Tensor) else constant(tape, x)
+        y = y if isinstance(y, Tensor) else constant(tape, y)
         v, w = x._value, y._value
         if type(v) is float and type(w) is float and native:
             result = float(ufunc(v, w))
@@ -167,16 +178,20 @@ def binary(op: Elementwise) -> Callable[[Any, Any], Any]:
     return record
 
 
-def _beside(tape: Tape, x: Any, other: Any) -> Tensor:
-    """Bring an operand onto the tape; note a Python number beside a float64 array as one that recurs."""
-    if isinstance(x, Tensor):
-        return x
-    if type(x) in (float, int) and getattr(other, "dtype", None) == float64 and float(x) == x:
-        # A 0-d array is what ufuncs take most quickly, and beside float64 it promotes as a Python number does. -0.0
-        # would be found under the key of 0.0.
-        if x or math.copysign(1.0, x) > 0:
-            tape.weak[x] = np.array(float(x)), number_slot(tape, float(x))
-    return constant(tape, np.asarray(x) if type(x) is int and _integral(other) else x)
+def recurring(tape: Tape, x: float) -> tuple[np.ndarray[Any, Any], int] | None:
+    """Give a Python number beside a float64 array as a 0-d array, and its slot; None for an integer that is not exact.
+
+    A 0-d array is what ufuncs take most quickly, and beside float64 it promotes as a Python number does.
+    """
+    value = float(x)
+    if value != x:
+        return None
+    if not value and math.copysign(1.0, value) < 0.0:  # not to be found under the key of 0.0
+        return np.array(value), number_slot(tape, value)
+    found = tape.weak.get(value)
+    if found is None:
+        found = tape.weak[value] = np.array(value), number_slot(tape, value)
+    return found
 
 
 def _integral(x: Any) -> bool:
@@ -205,7 +220,7 @@ def elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Tensor:
     if not op.is_ufunc or out.cell:
         return place(tape, row, handles, op.forward(*map(_promoting, handles)), out)
     result, address = tape.allocate(out)
-    op.forward(*(h._value for h in handles), out=result)
+    op.forward(*map(_promoting, handles), out=result)
     return _append(tape, row, handles, result, address, out)
 
 

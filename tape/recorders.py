@@ -6,7 +6,6 @@ handle are made in place: a call saved here is saved on every operation. Whateve
 
 from __future__ import annotations
 
-import math
 from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
@@ -113,12 +112,14 @@ def recorder(x, y):
         w = y._value
         b = y._slot
         q = y._layout
-        if type(w) is float:
-            return slow({order})
+        if q is FLOAT:
+            w = float64(w)
     elif (kind is float or kind is int) and p.code == FLOAT64:
         known = tape.weak.get(y)
-        if known is None or (not y and copysign(1.0, y) < 0.0):  # -0.0 is the same key as 0.0
-            return slow({order})
+        if known is None or not y:  # -0.0 is the same key as 0.0
+            known = recurring(tape, y)
+            if known is None:
+                return slow({order})
         w, b = known
         q = PYTHON_FLOAT
     elif kind is ndarray:
@@ -174,7 +175,8 @@ def _bind(source: str, name: str, op: Elementwise, slow: Callable[..., Any]) -> 
         "ENTRY": ENTRY, "PackError": PackError, "pack_number": pack_number, "pack_array": pack_array,
         "get_ident": get_ident, "new": object.__new__, "ndarray": np.ndarray, "number_slot": record.number_slot,
         "ufunc": op.forward, "slow": slow, "bring": record.constant,
-        "copysign": math.copysign,
+        "recurring": record.recurring,
+        "float64": np.float64,
     }  # fmt: skip
     exec(compile(source, f"<recorder of {name}>", "exec"), scope)
     made: Callable[..., Any] = scope["recorder"]

@@ -185,6 +185,7 @@ class Tape:
         "limit",
         "locked",
         "owner",
+        "plain",
         "released",
         "samples",
         "saved",
@@ -207,6 +208,7 @@ class Tape:
         self.keep: list[Any] = []
         self.released: list[tuple[np.ndarray[Any, Any], int]] = []
         self.locked: dict[int, Any] = {}
+        self.plain: dict[int, Any] = {}
         self.samples: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self.chunk = _nothing
         self.views: dict[int, tuple[Layout, np.ndarray[Any, Any]]] = {}
@@ -315,10 +317,11 @@ class Tape:
         checked.forget(self)
         self.owner = 0
         space = self.workspace
-        for block in self.released:
+        # The last are taken first: so the next tape begins where the sweep of this one ended, in warm memory.
+        for block in reversed(self.released):
             space.large.setdefault(len(block[0]), []).append(block)
             space.large_bytes += len(block[0])
-        self.released, self.keep, self.samples = [], [], []
+        self.released, self.keep, self.samples, self.plain = [], [], [], {}
         self.saved = {}
         self.buffer = memoryview(b"")
         self.chunk = _nothing

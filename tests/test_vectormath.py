@@ -14,10 +14,9 @@ from numba import carray, cfunc, njit, types
 from numba.cloudpickle import loads
 from numba.core import serialize
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
 from ops import vectormath
+
+ROOT = Path(__file__).resolve().parents[1]
 
 N = 1200
 TINY = {np.float64: 1e-300, np.float32: 1e-37}
@@ -404,6 +403,8 @@ import numpy as np
 from numba import carray, cfunc, njit, types
 from numba.cloudpickle import loads
 from numba.core import serialize
+
+from ops import vectormath
 from ops import vectormath
 special_loaded = "scipy.special" in sys.modules
 vectormath.prepare_special(["psi", "zeta"])
