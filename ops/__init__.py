@@ -11,6 +11,7 @@ from ops import (
     index,
     join,
     linalg,
+    nn,
     norm,
     polynomial,
     quantile,
@@ -20,9 +21,32 @@ from ops import (
     sort,
 )
 from ops.create import array, asarray, empty, full, ones, zeros
+from ops.nn import relu
 
 __all__ = [
-    "array", "asarray", "catalog", "cumulative", "differences", "edit", "einsum", "elementwise", "empty", "full",
-    "functional", "index", "join", "linalg", "norm", "ones", "polynomial", "quantile", "reduce", "shape", "solve",
-    "sort", "zeros",
-]  # fmt: skip
+    "array",
+    "asarray",
+    "catalog",
+    "cumulative",
+    "differences",
+    "edit",
+    "einsum",
+    "elementwise",
+    "empty",
+    "full",
+    "functional",
+    "index",
+    "join",
+    "linalg",
+    "nn",
+    "norm",
+    "ones",
+    "polynomial",
+    "quantile",
+    "reduce",
+    "relu",
+    "shape",
+    "solve",
+    "sort",
+    "zeros",
+]

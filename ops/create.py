@@ -106,43 +106,48 @@ def _stack(items: Any) -> Any:
 FUNCTIONS["array"] = array
 
 
+def _pattern(a: Any) -> Any:
+    """Give an array of the shape, dtype and order in memory of a recorded value; its elements are never touched."""
+    return np.lib.stride_tricks.as_strided(np.empty((), a.dtype), a.shape, a.strides)
+
+
 def _like(a: Any, shape: Any) -> Any:
     return shape_of(a) if shape is None else shape
 
 
 @handles(np.zeros_like)
 def zeros_like(
-    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Any:
     """Give zeros of the shape and dtype of a recorded value."""
-    return _new(np.zeros(_like(a, shape), a.dtype if dtype is None else dtype))
+    return _new(np.zeros_like(_pattern(a), dtype, order, shape=shape))
 
 
 @handles(np.ones_like)
 def ones_like(
-    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Any:
     """Give ones of the shape and dtype of a recorded value."""
-    return _new(np.ones(_like(a, shape), a.dtype if dtype is None else dtype))
+    return _new(np.ones_like(_pattern(a), dtype, order, shape=shape))
 
 
 @handles(np.empty_like)
 def empty_like(
-    prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    prototype: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Any:
     """Give an array (of zeros) of the shape and dtype of a recorded value."""
-    return zeros_like(prototype, dtype, shape=shape)
+    return zeros_like(prototype, dtype, order, shape=shape)
 
 
 @handles(np.full_like)
-def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None,
               *, device: Any = None) -> Any:  # fmt: skip
     """Give an array of one value with the shape and dtype of another."""
     return full(_like(a, shape), fill_value, a.dtype if dtype is None else dtype)
 
 
 @handles(np.copy)
-def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+def copy(a: Any, order: Any = "K", subok: bool = False) -> Any:
     """Give a copy."""
     return +a
 

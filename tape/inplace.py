@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from ops.catalog import FUNCTIONS
-from ops.elementwise import positive
 from ops.index import assign_op, index_of, index_op, spec_of
 from tape import instruction, natives, record
 from tape.layout import FLOAT, FLOAT64, layout_of
@@ -94,19 +93,16 @@ def write(x: Tensor, value: Any, *, casting: Any = "same_kind") -> Tensor:
         value = record.constant(x._tape, np.asarray(value))
     if not np.can_cast(value.dtype, x._layout.dtype, casting):
         raise TypeError(f"Cannot cast output from {value.dtype} to {x._layout.dtype} with casting rule {casting!r}")
-    value = _cast(value, x)
-    if not value._layout.contiguous:
-        # The array keeps its order in memory, so that a later reshape is a view of it, as in NumPy.
-        value = positive(value)
-    move_to(x, value)
+    move_to(x, _cast(value, x))
     return x
 
 
 def move_to(x: Tensor, new: Tensor) -> None:
     """Let a handle stand for a new slot, and with it its base and its views."""
     layout = x._layout
-    if layout.contiguous and not new._layout.contiguous:
-        new = positive(new)
+    if layout.dense and layout.shape and new._layout.strides != layout.strides:
+        # The array keeps its order in memory, which decides whether a later reshape is a view of it, as in NumPy.
+        new = record.in_order(new, layout)
     _set(x, new)
     base = getattr(x, "_base", None)
     if base is not None:
@@ -255,13 +251,10 @@ def _gather_write(x: Tensor, index: Any, value: Any) -> bool:
         record.tape_of((x, value))
     if x._layout.dtype.kind != "f":
         return False
-    if value._layout.shape != block or value._layout.dtype != x._layout.dtype or not value._layout.contiguous:
-        if value._layout.dtype != x._layout.dtype:
-            value = value.astype(x._layout.dtype)
-        if value._layout.shape != block:
-            value = np.broadcast_to(value, block)
-        if not value._layout.contiguous:
-            value = positive(value)
+    if value._layout.dtype != x._layout.dtype:
+        value = value.astype(x._layout.dtype)
+    if value._layout.shape != block:
+        value = np.broadcast_to(value, block)
     if type(x) is Filling:
         if x._pending[0] != len(key):
             x._flush()
@@ -281,7 +274,7 @@ def _live_views(x: Tensor) -> bool:
 def _fill(x: Tensor, depth: int, writes: dict[tuple[int, ...], Tensor]) -> Tensor:
     """Append the entry that carries out gathered writes."""
     tape, layout = x._tape, x._layout
-    out = layout_of(layout.shape, layout.dtype)
+    out = layout if layout.dense else layout_of(layout.shape, layout.dtype)
     value, address = tape.allocate(out)
     value[...] = x._value
     block_shape = layout.shape[depth:]

@@ -75,8 +75,8 @@ def broadcast_strides(layout: Layout, shape: tuple[int, ...], unit: int | None =
 def elementwise(space: Workspace, op: Elementwise, operands: tuple[Layout, ...], out: Layout) -> int:
     """Make the instruction of an elementwise op with broadcasting.
 
-    The plan: ndim, size, dtype code, shape; then for each operand how it is read, dtype code, whether it is repeated,
-    strides of the value in bytes, strides of the adjoint in elements.
+    The plan: ndim, size, dtype code, shape; then for each operand and for the result how it is read, dtype code,
+    whether it is repeated, strides of the value in bytes, strides of the adjoint in elements.
     """
     slopes = op.differentiable and floating(out)
     columns = _columns(ELEMENTWISE if slopes else NOTHING, len(operands), op.code, out)
@@ -98,6 +98,8 @@ def elementwise(space: Workspace, op: Elementwise, operands: tuple[Layout, ...],
         plan += [how, layout.code, int(repeated or layout.code != out.code)]
         plan += broadcast_strides(layout, out.shape)
         plan += broadcast_strides(layout, out.shape, unit=1)
+    how = (DIRECT if out.contiguous else GATHERED) + (0 if read & 8 else UNREAD)
+    plan += [how, out.code, 0, *out.strides, *broadcast_strides(out, out.shape, unit=1)]
     return space.add_instruction((op, operands, out, None), columns, plan)
 
 

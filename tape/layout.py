@@ -28,7 +28,7 @@ class Layout:
         In bytes, as NumPy counts them.
     """
 
-    __slots__ = ("cell", "code", "contiguous", "dtype", "nbytes", "ndim", "shape", "size", "strides", "weak")
+    __slots__ = ("cell", "code", "contiguous", "dense", "dtype", "nbytes", "ndim", "shape", "size", "strides", "weak")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...]) -> None:
         self.shape = shape
@@ -38,6 +38,7 @@ class Layout:
         self.size = prod(shape)
         self.code = CODES[dtype]
         self.contiguous = strides == contiguous_strides(shape, dtype.itemsize)
+        self.dense = self.contiguous or is_dense(shape, strides, dtype.itemsize)
         # Whole cache lines: every value starts on one, and a freed gradient buffer can hold a link.
         self.nbytes = max(1, -(-self.size * dtype.itemsize // ALIGNMENT)) * ALIGNMENT
         self.cell = False
@@ -55,6 +56,22 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
         strides.append(step)
         step *= max(length, 1)
     return tuple(reversed(strides))
+
+
+def is_dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Tell whether elements fill their memory without gaps, in whatever order of the axes."""
+    step = itemsize
+    for stride, length in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= length
+    return True
+
+
+def result_layout(array: np.ndarray[Any, Any]) -> Layout:
+    """Give the layout of a result in the order in memory that NumPy gave it; C order where it has gaps."""
+    layout = layout_of(array.shape, array.dtype, array.strides)
+    return layout if layout.dense else layout_of(array.shape, array.dtype)
 
 
 def _scalar(weak: bool) -> Layout:

@@ -138,14 +138,14 @@ def release(m, slot, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def operand_block(m, e, k, p, ndim, start, n, code, scratch):  # type: ignore[no-untyped-def]
-    """Give address and stride of the block of operand k that begins at element `start`."""
+def operand_block(m, slot, k, p, ndim, start, n, code, scratch):  # type: ignore[no-untyped-def]
+    """Give address and stride of the block that begins at element `start` of a slot, the k-th of a plan."""
     q = p + 3 + ndim + k * (3 + 2 * ndim)
     how = pool_of(m)[q]
     width = 4 if code == FLOAT32 else 8
     if how >= UNREAD:
         return scratch, 1
-    address = value_of(m, entry(m, e, 1 + k))
+    address = value_of(m, slot)
     if how == DIRECT:
         return address + start * width, 1
     if how == SINGLE:

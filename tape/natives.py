@@ -17,7 +17,7 @@ from ops.linalg import matmul_op
 from ops.reduce import mean_op, sum_op
 from ops.shape import reshape_op, transpose_op
 from tape import instruction
-from tape.layout import FLOAT, FLOAT32, FLOAT64, Layout, contiguous_strides, layout_of
+from tape.layout import FLOAT, FLOAT32, FLOAT64, Layout, contiguous_strides, layout_of, result_layout
 from tape.record import NATIVES, constant, handle, place, tape_of
 from tape.tensor import Tensor
 from tape.views import watch
@@ -352,7 +352,7 @@ def concatenate(op: Structural, operands: tuple[Any, ...], parameters: Any) -> T
     if code not in (FLOAT32, FLOAT64) or any(x._layout.code != code for x in parts):
         return None
     result = op.forward(*[x._value for x in parts], **parameters)
-    out = layout_of(result.shape, result.dtype)
+    out = result_layout(result)
     if out.cell or out.code != code:
         return None
     axis = parameters.get("axis", 0)
@@ -369,7 +369,7 @@ def concatenate(op: Structural, operands: tuple[Any, ...], parameters: Any) -> T
         numbers += (x._slot, offset, width)
         offset += width
     start = tape.workspace.add_operands(numbers)
-    if result.nbytes > SMALL:
+    if result.nbytes > SMALL and result.strides == out.strides:
         tape.keep.append(result)
         return handle(tape, tape.append_array(found[0], start, -1, -1, result.ctypes.data), result, out)
     value, address = tape.allocate(out)

@@ -8,7 +8,8 @@ import numpy as np
 
 from ops import elementwise as e
 from ops.catalog import FUNCTIONS, UFUNCS
-from tape import dispatch, inplace, natives, recorders
+from tape import dispatch, inplace, natives, record, recorders
+from tape.layout import layout_of
 from tape.tensor import Tensor
 
 
@@ -103,6 +104,13 @@ def _astype(self: Tensor, dtype: Any, _: str = "K", casting: Any = "unsafe", **_
     return FUNCTIONS[np.astype](self, dtype)
 
 
+def _copy(self: Tensor, order: str = "C") -> Any:
+    """See `numpy.ndarray.copy`: C order unless another is asked for."""
+    copied: Any = np.copy(self)
+    wanted = layout_of(self.shape, self.dtype, np.empty(self.shape, self.dtype, order=order).strides)  # type: ignore[call-overload]
+    return copied if order in "KA" or copied._layout.strides == wanted.strides else record.in_order(copied, wanted)
+
+
 def _fill(self: Tensor, value: Any) -> None:
     """Set every element to a value."""
     self[...] = value
@@ -123,7 +131,7 @@ def _install_methods() -> None:
         setattr(Tensor, function.__name__, _method(function))
     aliases: dict[str, Any] = {
         "flatten": lambda self, order="C": +np.ravel(self, order),
-        "copy": lambda self, order="C": +self,
+        "copy": _copy,
         "__copy__": lambda self: +self,
         "__deepcopy__": lambda self, memo: +self,
         "conj": lambda self: np.conjugate(self),

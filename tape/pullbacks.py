@@ -39,7 +39,6 @@ def pull_elementwise(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noq
     width = 4 if code == FLOAT32 else 8
     scratch = word(m, SCRATCH)
     arity = column(m, row, ARITY)
-    out = value_of(m, e)
     for k in range(arity):
         slot = entry(m, e, 1 + k)
         kernel = column(m, row, KERNEL + k)
@@ -53,16 +52,17 @@ def pull_elementwise(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noq
         direct = new and not repeated
         for start in range(0, size, BLOCK):
             n = min(BLOCK, size - start)
-            a, i = operand_block(m, e, 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
+            a, i = operand_block(m, entry(m, e, 1), 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
             b, j = a, 1
             c, h = a, 1
             if arity > 1:
-                b, j = operand_block(m, e, 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
+                b, j = operand_block(m, entry(m, e, 2), 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
             if arity > 2:
-                c, h = operand_block(m, e, 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
+                c, h = operand_block(m, entry(m, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
             at = start * width
             result = target + at if direct else scratch
-            call_array_kernel(kernel, n, result, g + at, a, b, c, out + at, i, j, h, 0)
+            out, _ = operand_block(m, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
+            call_array_kernel(kernel, n, result, g + at, a, b, c, out, i, j, h, 0)
             if not direct:
                 if repeated:
                     add_block(target, dtype_of(m, slot), scratch, code, pool_of(m), p + 3, q + 3 + ndim, ndim, start, n)

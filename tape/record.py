@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ops.catalog import LEAF, OPS, Elementwise, Op, Structural
+from ops.elementwise import positive
 from tape import instruction, kernels
 from tape.constants import lock, sample
 from tape.errors import UnsupportedError
-from tape.layout import CODES, FLOAT, PYTHON_FLOAT, Layout, layout_of
+from tape.layout import CODES, FLOAT, PYTHON_FLOAT, Layout, layout_of, result_layout
 from tape.tensor import Tensor
 from tape.wengert import SCALARS, SMALL, Tape
 
@@ -50,6 +51,8 @@ def leaf_array(tape: Tape, array: np.ndarray[Any, Any], *, copy: bool = True) ->
     if layout.cell:
         return leaf_number(tape, float(array))
     if copy:
+        if not array.flags.c_contiguous:  # results computed from it must have NumPy's order in memory
+            layout = layout_of(array.shape, array.dtype, np.empty_like(array).strides)
         value, address = tape.allocate(layout)
         value[...] = array
     else:
@@ -70,6 +73,15 @@ def plain_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
         tape.samples.append((array, sample(array)))
         known = tape.plain[id(array)] = leaf_array(tape, array, copy=False)
     return known
+
+
+def input_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
+    """Append an argument as a leaf: itself if it has gaps in memory, since they decide whether a reshape is a view."""
+    if array.nbytes <= SMALL and not layout_of(array.shape, array.dtype, array.strides).dense and array.flags.aligned:
+        lock(tape.locked, array)
+        tape.samples.append((array, sample(array)))
+        return leaf_array(tape, array, copy=False)
+    return plain_array(tape, array)
 
 
 def number_slot(tape: Tape, value: float) -> int:
@@ -230,7 +242,7 @@ def first_elementwise(op: Elementwise, tape: Tape, operands: tuple[Tensor, ...])
     if np.asarray(result).dtype not in CODES:
         result = _supported(np.asarray(result))
     result = np.asarray(result)
-    out = layout_of(result.shape, result.dtype)
+    out = result_layout(result)
     layouts = tuple(h._layout for h in operands)
     key = (op, *layouts)
     found = tape.instructions.get(key)
@@ -251,7 +263,7 @@ def place(tape: Tape, row: int, operands: tuple[Tensor, ...], result: Any, out: 
     if out.cell:
         return _append(tape, row, operands, float(result), 0, out)
     result = np.asarray(result)
-    if result.nbytes > SMALL and result.flags.c_contiguous and result.flags.owndata:
+    if result.nbytes > SMALL and result.strides == out.strides and result.flags.owndata:
         tape.keep.append(result)
         return _append(tape, row, operands, result, result.ctypes.data, out)
     value, address = tape.allocate(out)
@@ -274,6 +286,18 @@ def _append(tape: Tape, row: int, operands: tuple[Tensor, ...], value: Any, addr
     return handle(tape, tape.append_array(row, a, b, c, address), value, out)
 
 
+def in_order(x: Tensor, layout: Layout) -> Tensor:
+    """Record a copy whose elements lie in memory as a layout says."""
+    tape = tape_of((x,))
+    found = tape.instructions.get((positive, x._layout, layout))
+    if found is None:
+        found = instruction.elementwise(tape.workspace, positive, (x._layout,), layout), layout
+        tape.instructions[positive, x._layout, layout] = found
+    value, address = tape.allocate(layout)
+    value[...] = x._value
+    return _append(tape, found[0], (x,), value, address, layout)
+
+
 def _number_or_array(x: Tensor) -> Any:
     """Give the value as pullbacks take it: with a shape and a dtype."""
     return np.float64(x._value) if x._layout.cell else x._value
@@ -287,7 +311,7 @@ def structural(op: Structural, operands: tuple[Any, ...], parameters: dict[str, 
     result = np.asarray(op.forward(*map(_promoting, handles), **parameters))
     if result.dtype not in CODES:
         result = _supported(result)
-    out = layout_of(result.shape, result.dtype)
+    out = result_layout(result)
     layouts = tuple(h._layout for h in handles)
     key: Any = None
     found: Any = None

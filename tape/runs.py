@@ -25,7 +25,6 @@ from tape.machine import (
     operand_block,
     pool_of,
     release,
-    value_of,
     word,
 )
 from tape.pullbacks import pull_elementwise
@@ -106,7 +105,7 @@ def _sweep_run(m, high, low):  # type: ignore[no-untyped-def]
 @inlined
 def _survey(m, high, low, kind, place):  # type: ignore[no-untyped-def]
     """Note for each entry of the run where its adjoint is."""
-    buffer = word(m, SCRATCH) + 4 * 8 * BLOCK
+    buffer = word(m, SCRATCH) + 5 * 8 * BLOCK
     for e in range(high, low - 1, -1):
         row = entry(m, e, 0) - SCALARS
         if activity_of(m)[e] != ACTIVE or row < 0 or column(m, row, KIND) != ELEMENTWISE:
@@ -168,16 +167,17 @@ def _step(m, e, low, start, n, kind, place, target, fresh):  # type: ignore[no-u
         inside = slot >= low and kind[slot - low] == INSIDE
         if not inside and not repeated:
             into += at
-        a, i = operand_block(m, e, 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
+        a, i = operand_block(m, entry(m, e, 1), 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
         b, j = a, 1
         c, h = a, 1
         if arity > 1:
-            b, j = operand_block(m, e, 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
+            b, j = operand_block(m, entry(m, e, 2), 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
         if arity > 2:
-            c, h = operand_block(m, e, 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
+            c, h = operand_block(m, entry(m, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
         direct = fresh[e - low, k] != 0
         result = into if direct else scratch
-        call_array_kernel(column(m, row, KERNEL + k), n, result, g, a, b, c, value_of(m, e) + at, i, j, h, 0)
+        out, _ = operand_block(m, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
+        call_array_kernel(column(m, row, KERNEL + k), n, result, g, a, b, c, out, i, j, h, 0)
         if direct:
             continue
         if repeated:

@@ -82,6 +82,11 @@ class Tensor:
         return self._layout.dtype.itemsize
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """The steps between elements in memory, in bytes, along each axis."""
+        return self._layout.strides
+
+    @property
     def nbytes(self) -> int:
         """The bytes of all elements."""
         return self._layout.size * self._layout.dtype.itemsize

@@ -93,7 +93,7 @@ def _bring(tape: Tape, x: Any, where: str) -> Tensor:
         )
     if array.dtype not in (np.float64, np.float32):
         raise InputError(f"{where} is an array of {array.dtype}: convert it to float64 or float32")
-    return record.plain_array(tape, array)
+    return record.input_array(tape, array)
 
 
 def _a(x: Any) -> str:

@@ -265,7 +265,7 @@ class Tape:
         return unpack_address(self.buffer, slot * ENTRY + 16)[0]
 
     def allocate(self, layout: Layout) -> tuple[np.ndarray[Any, Any], int]:
-        """Give memory for a C-contiguous value: an array and its address."""
+        """Give memory for a value, which has no gaps in it: an array and its address."""
         nbytes = layout.nbytes
         if nbytes <= SMALL:
             top = self.top
@@ -273,7 +273,7 @@ class Tape:
                 self._next_chunk()
                 top = 0
             self.top = top + nbytes
-            view = np.ndarray(layout.shape, layout.dtype, self.chunk, top)
+            view = np.ndarray(layout.shape, layout.dtype, self.chunk, top, layout.strides)
             if self.chunk_index < REMEMBERED:
                 self.views[top] = layout, view
             return view, self.base + top
@@ -284,7 +284,7 @@ class Tape:
         else:
             block = aligned(nbytes)
         self.released.append(block)
-        return np.ndarray(layout.shape, layout.dtype, block[0]), block[1]
+        return np.ndarray(layout.shape, layout.dtype, block[0], 0, layout.strides), block[1]
 
     def _next_chunk(self) -> None:
         self.chunk_index += 1

@@ -26,7 +26,8 @@ def agree(f: Callable[..., Any], *args: Any, tolerance: float = 1e-8) -> Any:
     for position, g in enumerate(gradients):
         assert g.shape == np.shape(args[position])
         for _ in range(3):
-            direction = rng.uniform(-1, 1, g.shape)
+            direction = np.empty_like(args[position], float)  # in the argument's order in memory
+            direction[...] = rng.uniform(-1, 1, g.shape)
             slope = directional(lambda *a: f(*(np.copy(x) for x in a)), list(args), position, direction)
             scale = max(1.0, float(np.sum(np.abs(g * direction))))
             assert abs(np.sum(g * direction) - slope) < tolerance * scale
