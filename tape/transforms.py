@@ -191,7 +191,7 @@ def _scalar(y: Any, tape: Tape, how: str) -> Tensor | None:
             raise ScalarOutputError(
                 f"{how} needs a function whose result is one number, but it returned {_describe(y)}. "
                 "Reduce it (`np.sum(result)`), use `elementwise_grad(f)` if each result depends on one input only, "
-                "or `jacobian(f)` for all derivatives"
+                "or differentiate one element at a time (`grad(lambda x: f(x)[i])`)"
             )
         if y._layout.dtype.kind != "f":
             raise ScalarOutputError(f"{how} needs a floating-point result, but the function returned {y.dtype}")
@@ -290,7 +290,7 @@ class _ElementwiseGrad(_Transform):
             if isinstance(g, np.ndarray) and np.ndim(value) and np.shape(value) != g.shape:
                 raise ScalarOutputError(
                     f"elementwise_grad needs a result of the input's shape {g.shape}, but the function returned "
-                    f"{np.shape(value)}: use jacobian(f)"
+                    f"{np.shape(value)}: differentiate one element at a time, `grad(lambda x: f(x)[i])`"
                 )
         return (gradients, aux) if self.has_aux else gradients
 

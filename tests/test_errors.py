@@ -41,7 +41,7 @@ def test_array_output(of: Any) -> None:
     text = error(lambda x: x**2, X, kind=ScalarOutputError, of=of)
     assert "(3,)" in text
     assert "np.sum" in text
-    assert "jacobian" in text
+    assert "one element at a time" in text
     assert issubclass(ScalarOutputError, TypeError)
     assert issubclass(ScalarOutputError, ValueError)
 
@@ -74,7 +74,7 @@ def test_integer_and_boolean_output() -> None:
 
 
 def test_elementwise_grad_of_a_result_of_another_shape() -> None:
-    with pytest.raises(ScalarOutputError, match="jacobian"):
+    with pytest.raises(ScalarOutputError, match="one element at a time"):
         elementwise_grad(lambda x: np.outer(x, x))(X)
 
 
