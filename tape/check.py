@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tape import containers
+from tape.arguments import is_leaf, positions
 from tape.errors import GradientCheckError, InputError
 from tape.tensor import Tensor
-from tape.transforms import _plain_container, _positions, value_and_grad
+from tape.transforms import value_and_grad
 
 RELATIVE = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 2e-3}
 ABSOLUTE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
@@ -106,7 +107,7 @@ class _Call:
                     "give arrays or numbers of such a type, or name the arguments in argnums"
                 )
         else:
-            self.positions += _positions(f, argnums, args, {})
+            self.positions += positions(f, argnums, args, {})
         self.leaves: list[Any] = []
         self.names: list[str] = []
         self.structures: list[Any] = []
@@ -238,7 +239,7 @@ def _distance(found: tuple[float, float, float, float]) -> float:
 
 
 def _flatten(x: Any) -> tuple[list[Any], Any]:
-    return ([x], None) if _plain_container(x) else containers.flatten(x)
+    return ([x], None) if is_leaf(x) else containers.flatten(x)
 
 
 def _dtype(x: Any) -> np.dtype[Any]:

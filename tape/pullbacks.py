@@ -34,42 +34,61 @@ from tape.machine import (
 from tape.wengert import ARITY, EXTENT, KERNEL, PLAN, SCALARS
 
 
+@inlined
+def repeats(m, row, k):  # type: ignore[no-untyped-def]
+    """Tell whether operand k is repeated, or of another dtype, so that its adjoint has other elements."""
+    p = column(m, row, PLAN)
+    ndim = pool_of(m)[p]
+    return pool_of(m)[p + 3 + ndim + k * (3 + 2 * ndim) + 2] != 0
+
+
+@inlined
+def contribute(m, e, row, k, start, n, g, into, fresh):  # type: ignore[no-untyped-def]
+    """Pass a block of n elements on to operand k: write it if `into` is fresh, else add it.
+
+    `g` is where the block is in the adjoint, `into` where it is in the operand's (if that is repeated, its beginning).
+    """
+    p = column(m, row, PLAN)
+    ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
+    scratch = word(m, SCRATCH)
+    arity = column(m, row, ARITY)
+    a, i = operand_block(m, entry(m, e, 1), 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
+    b, j = a, 1
+    c, h = a, 1
+    if arity > 1:
+        b, j = operand_block(m, entry(m, e, 2), 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
+    if arity > 2:
+        c, h = operand_block(m, entry(m, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
+    out, _ = operand_block(m, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
+    result = into if fresh else scratch
+    call_array_kernel(column(m, row, KERNEL + k), n, result, g, a, b, c, out, i, j, h, 0)
+    if fresh:
+        return
+    if repeats(m, row, k):
+        strides = p + 3 + ndim + k * (3 + 2 * ndim) + 3 + ndim
+        dtype = dtype_of(m, entry(m, e, 1 + k))
+        add_block(into, dtype, scratch, code, pool_of(m), p + 3, strides, ndim, start, n)
+    else:
+        add_plain(into, scratch, code, n)
+
+
 def pull_elementwise(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Pass adjoint times partial on, block by block."""
     p = column(m, row, PLAN)
-    ndim, size, code = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
-    width = 4 if code == FLOAT32 else 8
-    scratch = word(m, SCRATCH)
-    arity = column(m, row, ARITY)
-    for k in range(arity):
+    size = pool_of(m)[p + 1]
+    width = 4 if pool_of(m)[p + 2] == FLOAT32 else 8
+    for k in range(column(m, row, ARITY)):
         slot = entry(m, e, 1 + k)
-        kernel = column(m, row, KERNEL + k)
-        if kernel == 0 or activity_of(m)[slot] == 0:
+        if column(m, row, KERNEL + k) == 0 or activity_of(m)[slot] == 0:
             continue
         target, new = adjoint_of(m, slot)
-        q = p + 3 + ndim + k * (3 + 2 * ndim)
-        repeated = pool_of(m)[q + 2] != 0
+        repeated = repeats(m, row, k)
         if new and repeated:
             zero_bytes(target, column(m, entry(m, slot, 0) - SCALARS, EXTENT))
-        direct = new and not repeated
         for start in range(0, size, BLOCK):
             n = min(BLOCK, size - start)
-            a, i = operand_block(m, entry(m, e, 1), 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
-            b, j = a, 1
-            c, h = a, 1
-            if arity > 1:
-                b, j = operand_block(m, entry(m, e, 2), 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
-            if arity > 2:
-                c, h = operand_block(m, entry(m, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
             at = start * width
-            result = target + at if direct else scratch
-            out, _ = operand_block(m, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
-            call_array_kernel(kernel, n, result, g + at, a, b, c, out, i, j, h, 0)
-            if not direct:
-                if repeated:
-                    add_block(target, dtype_of(m, slot), scratch, code, pool_of(m), p + 3, q + 3 + ndim, ndim, start, n)
-                else:
-                    add_plain(target + at, scratch, code, n)
+            contribute(m, e, row, k, start, n, g + at, target + (0 if repeated else at), new and not repeated)
     return e - 1
 
 

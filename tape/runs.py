@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tape.blocks import BLOCK, add_block, add_plain, zero_bytes
-from tape.compiled import call_array_kernel, inlined
+from tape.blocks import BLOCK, zero_bytes
+from tape.compiled import inlined
 from tape.instruction import ELEMENTWISE
 from tape.layout import FLOAT32
 from tape.machine import (
@@ -20,14 +20,12 @@ from tape.machine import (
     adjoint_of,
     adjoints_of,
     column,
-    dtype_of,
     entry,
-    operand_block,
     pool_of,
     release,
     word,
 )
-from tape.pullbacks import pull_elementwise
+from tape.pullbacks import contribute, pull_elementwise, repeats
 from tape.wengert import ARITY, EXTENT, KERNEL, KIND, PLAN, SCALARS
 
 LONG = 4 * BLOCK
@@ -127,8 +125,6 @@ def _connect(m, high, low, kind, place, live, target, fresh):  # type: ignore[no
             continue
         live[at] = 1
         row = entry(m, e, 0) - SCALARS
-        p = column(m, row, PLAN)
-        ndim = pool_of(m)[p]
         for k in range(column(m, row, ARITY)):
             slot = entry(m, e, 1 + k)
             if column(m, row, KERNEL + k) == 0 or activity_of(m)[slot] == 0:
@@ -139,7 +135,7 @@ def _connect(m, high, low, kind, place, live, target, fresh):  # type: ignore[no
                 filled[slot - low] = 1
                 continue
             address, new = adjoint_of(m, slot)
-            repeated = pool_of(m)[p + 3 + ndim + k * (3 + 2 * ndim) + 2] != 0
+            repeated = repeats(m, row, k)
             if new and repeated:
                 zero_bytes(address, column(m, entry(m, slot, 0) - SCALARS, EXTENT))
             target[at, k] = address
@@ -150,37 +146,14 @@ def _connect(m, high, low, kind, place, live, target, fresh):  # type: ignore[no
 def _step(m, e, low, start, n, kind, place, target, fresh):  # type: ignore[no-untyped-def]
     """Process one block of one entry."""
     row = entry(m, e, 0) - SCALARS
-    p = column(m, row, PLAN)
-    ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
-    width = 4 if code == FLOAT32 else 8
-    at = start * width
-    scratch = word(m, SCRATCH)
-    arity = column(m, row, ARITY)
+    at = start * (4 if pool_of(m)[column(m, row, PLAN) + 2] == FLOAT32 else 8)
     g = place[e - low] + (at if kind[e - low] == WHOLE else 0)
-    for k in range(arity):
+    for k in range(column(m, row, ARITY)):
         into = target[e - low, k]
         if into == 0:
             continue
         slot = entry(m, e, 1 + k)
-        q = p + 3 + ndim + k * (3 + 2 * ndim)
-        repeated = pool_of(m)[q + 2] != 0
         inside = slot >= low and kind[slot - low] == INSIDE
-        if not inside and not repeated:
+        if not inside and not repeats(m, row, k):
             into += at
-        a, i = operand_block(m, entry(m, e, 1), 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
-        b, j = a, 1
-        c, h = a, 1
-        if arity > 1:
-            b, j = operand_block(m, entry(m, e, 2), 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
-        if arity > 2:
-            c, h = operand_block(m, entry(m, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
-        direct = fresh[e - low, k] != 0
-        result = into if direct else scratch
-        out, _ = operand_block(m, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
-        call_array_kernel(column(m, row, KERNEL + k), n, result, g, a, b, c, out, i, j, h, 0)
-        if direct:
-            continue
-        if repeated:
-            add_block(into, dtype_of(m, slot), scratch, code, pool_of(m), p + 3, q + 3 + ndim, ndim, start, n)
-        else:
-            add_plain(into, scratch, code, n)
+        contribute(m, e, row, k, start, n, g, into, fresh[e - low, k] != 0)

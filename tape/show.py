@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ops.catalog import LEAF, OPS, Elementwise
+from tape.arguments import Argnums
 from tape.instruction import FILL, JOIN
 from tape.layout import FLOAT
 from tape.tensor import Tensor
-from tape.transforms import Argnums, record_call
+from tape.transforms import record_call
 from tape.wengert import ARITY, KIND, SCALARS, Tape
 
 _LONG = 40

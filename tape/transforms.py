@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -13,12 +12,12 @@ import numpy as np
 from ops import create
 from tape import containers, record
 from tape.adjoints import Adjoints
+from tape.arguments import Argnums, Arguments, described, is_leaf
 from tape.errors import InputError, ScalarOutputError, UnsupportedError
 from tape.layout import PYTHON_FLOAT
 from tape.tensor import Tensor
 from tape.wengert import Tape
 
-Argnums = int | str | Sequence[int | str]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -37,132 +36,7 @@ def _record_new(array: np.ndarray[Any, Any]) -> Any:
 create.recorded.append(_record_new)
 
 
-# ---------------------------------------------------------------- arguments
-def _positions(function: Callable[..., Any], argnums: Argnums, args: tuple[Any, ...], kwargs: Any) -> list[int | str]:
-    """Resolve which arguments are differentiated: positions of positional ones, names of keyword ones."""
-    chosen = argnums if isinstance(argnums, tuple | list) else (argnums,)
-    result: list[int | str] = []
-    for one in chosen:
-        if isinstance(one, str):
-            if one in kwargs:
-                result.append(one)
-                continue
-            try:
-                names = [p.name for p in inspect.signature(function).parameters.values() if p.kind < 2]
-            except (TypeError, ValueError):
-                names = []
-            if one not in names or names.index(one) >= len(args):
-                raise InputError(f"argnums={one!r} names no argument that was given; the parameters are {names}")
-            result.append(names.index(one))
-        else:
-            if not isinstance(one, int | np.integer) or isinstance(one, bool):
-                raise InputError(f"argnums must be positions or parameter names, got {one!r}")
-            if not -len(args) <= one < len(args):
-                raise InputError(
-                    f"argnums={one} asks for an argument that was not given: the function got {len(args)} positional "
-                    "arguments. To differentiate a keyword argument, give its name: argnums='name'"
-                )
-            result.append(int(one) % len(args))
-    if len(set(result)) != len(result):
-        raise InputError(f"argnums={argnums!r} names the same argument twice")
-    return result
-
-
-def _bring(tape: Tape, x: Any, where: str) -> Tensor:
-    """Put an input on the tape."""
-    kind = type(x)
-    if kind is float or kind is int or kind is np.float64:
-        return record.leaf_number(tape, float(x), record.FLOAT if kind is np.float64 else PYTHON_FLOAT)
-    if isinstance(x, Tensor):
-        x._alive()
-        raise UnsupportedError(f"{where} is a Tensor of an outer derivative: nested derivatives are not supported yet")
-    if isinstance(x, bool | np.bool_) or not isinstance(x, np.ndarray | np.generic | int | float | complex):
-        raise InputError(
-            f"{where} is {_a(x)}, which cannot be differentiated: give an array or a number of floating-point type, "
-            "or name another argument in argnums (others are passed on as they are)"
-        )
-    array = np.asarray(x)
-    if array.dtype.kind in "iub":
-        raise InputError(
-            f"{where} is an array of {array.dtype}, whose gradient would be cut to whole numbers: "
-            "convert it to floating point first, `x.astype(float)`"
-        )
-    if array.dtype.kind == "c":
-        raise UnsupportedError(
-            f"{where} is complex, which is not supported yet: pass the real and imaginary parts as two real arrays"
-        )
-    if array.dtype not in (np.float64, np.float32):
-        raise InputError(f"{where} is an array of {array.dtype}: convert it to float64 or float32")
-    return record.input_array(tape, array)
-
-
-def _a(x: Any) -> str:
-    name = type(x).__name__
-    return "None" if x is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _plain_container(x: Any) -> bool:
-    return isinstance(x, np.ndarray | float | int | np.generic | Tensor)
-
-
-class _Arguments:
-    """The arguments of one call: those to differentiate brought onto the tape, in their containers."""
-
-    def __init__(self, tape: Tape, function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any) -> None:
-        self.single = not isinstance(argnums, tuple | list)
-        self.args, self.kwargs = list(args), dict(kwargs)
-        self.inputs: list[Tensor] = []
-        self.originals: list[Any] = []
-        self.structures: list[Any] = []
-        for position in _positions(function, argnums, args, kwargs):
-            place: Any = self.kwargs if isinstance(position, str) else self.args
-            x = place[position]
-            name = f"argument {position!r}" if isinstance(position, str) else f"argument {position}"
-            if _plain_container(x):
-                t = _bring(tape, x, name)
-                self.inputs.append(t)
-                self.originals.append(x)
-                self.structures.append(None)
-                # The function may move its handle by writing in place; the input's slot stays.
-                place[position] = record.handle(tape, t._slot, t._value, t._layout)
-                continue
-            leaves, structure = containers.flatten(x)
-            if isinstance(x, list) and leaves and all(type(v) in (float, int) for v in x):
-                t = _bring(tape, np.array(x, dtype=float), name)
-                self.inputs.append(t)
-                self.originals.append(np.array(x, dtype=float))
-                self.structures.append(None)
-                place[position] = record.handle(tape, t._slot, t._value, t._layout)
-                continue
-            names = containers.paths(x)
-            brought = [
-                _bring(tape, leaf, f"{name}, at {path or 'the top'}," if path else name)
-                for leaf, path in zip(leaves, names, strict=True)
-            ]
-            self.inputs += brought
-            self.originals += leaves
-            self.structures.append((structure, len(leaves)))
-            handles = [record.handle(tape, t._slot, t._value, t._layout) for t in brought]
-            place[position] = containers.unflatten(structure, handles)
-
-    def gather(self, gradients: list[Any]) -> Any:
-        """Put gradients, one for each input, into the structure of the arguments."""
-        typed = [
-            float(g) if type(x) in (float, int) else np.float64(g) if type(x) is np.float64 else g
-            for g, x in zip(gradients, self.originals, strict=True)
-        ]
-        results: list[Any] = []
-        at = 0
-        for structure in self.structures:
-            if structure is None:
-                results.append(typed[at])
-                at += 1
-            else:
-                results.append(containers.unflatten(structure[0], typed[at : at + structure[1]]))
-                at += structure[1]
-        return results[0] if self.single else tuple(results)
-
-
+# ---------------------------------------------------------------- results
 def _plain(tree: Any) -> Any:
     """Replace the Tensors of a result by plain arrays and numbers."""
     if isinstance(tree, Tensor):
@@ -170,7 +44,7 @@ def _plain(tree: Any) -> Any:
         if tree._layout is PYTHON_FLOAT:
             return float(tree._value)
         return tree.numpy()[()] if not tree._layout.shape else tree.numpy()
-    if _plain_container(tree) or tree is None or isinstance(tree, str):
+    if is_leaf(tree) or tree is None or isinstance(tree, str):
         return tree
     leaves, structure = containers.flatten(tree)
     return containers.unflatten(structure, [_plain(x) if isinstance(x, Tensor) else x for x in leaves])
@@ -178,7 +52,7 @@ def _plain(tree: Any) -> Any:
 
 def _describe(y: Any) -> str:
     shape = getattr(y, "shape", None)
-    return f"an array of shape {shape}" if shape else _a(y)
+    return f"an array of shape {shape}" if shape else described(y)
 
 
 def _scalar(y: Any, tape: Tape, how: str) -> Tensor | None:
@@ -204,7 +78,9 @@ def _scalar(y: Any, tape: Tape, how: str) -> Tensor | None:
             "Reduce it (`np.sum(result)`)"
         )
     extra = " If it returns further values, say has_aux=True" if isinstance(y, tuple) else ""
-    raise ScalarOutputError(f"{how} needs a function whose result is one number, but it returned {_a(y)}.{extra}")
+    raise ScalarOutputError(
+        f"{how} needs a function whose result is one number, but it returned {described(y)}.{extra}"
+    )
 
 
 # ---------------------------------------------------------------- transforms
@@ -213,7 +89,7 @@ class _Transform:
 
     def __init__(self, function: Callable[..., Any], argnums: Argnums, has_aux: bool) -> None:
         if not callable(function):
-            raise InputError(f"{self._name} needs a function, got {_a(function)}")
+            raise InputError(f"{self._name} needs a function, got {described(function)}")
         self.function, self.argnums, self.has_aux = function, argnums, has_aux
         wrapped: Any = self
         functools.update_wrapper(wrapped, function, updated=())
@@ -237,7 +113,7 @@ class _Transform:
         tape = Tape()
         _current.tape = tape
         try:
-            arguments = _Arguments(tape, self.function, self.argnums, args, kwargs)
+            arguments = Arguments(tape, self.function, self.argnums, args, kwargs)
             y = self.function(*arguments.args, **arguments.kwargs)
             aux = None
             if self.has_aux:
@@ -311,7 +187,7 @@ def record_call(
     tape = Tape()
     _current.tape = tape
     try:
-        arguments = _Arguments(tape, function, argnums, args, kwargs)
+        arguments = Arguments(tape, function, argnums, args, kwargs)
         return read(tape, arguments.inputs, function(*arguments.args, **arguments.kwargs))
     finally:
         _current.tape = None
@@ -430,7 +306,7 @@ def stop_gradient(x: Any) -> Any:
     """
     if isinstance(x, Tensor):
         return _stop(x)
-    if _plain_container(x):
+    if is_leaf(x):
         return x
     leaves, structure = containers.flatten(x)
     return containers.unflatten(structure, [_stop(v) if isinstance(v, Tensor) else v for v in leaves])

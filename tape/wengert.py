@@ -56,6 +56,17 @@ def aligned(nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
     return block[offset : offset + nbytes], address + offset
 
 
+def _written(array: np.ndarray[Any, Any], start: int, numbers: Any) -> np.ndarray[Any, Any]:
+    """Write numbers into an array from `start` on; give it, or a larger copy if there was no room."""
+    end = start + len(numbers)
+    if end > len(array):
+        grown = np.zeros(max(end, 2 * len(array)), np.int64)
+        grown[:start] = array[:start]
+        array = grown
+    array[start:end] = numbers
+    return array
+
+
 class Workspace:
     """Memory and interned instructions that outlive a tape: a thread hands them from one tape to the next."""
 
@@ -102,13 +113,9 @@ class Workspace:
     def add_to_pool(self, numbers: Iterable[int]) -> int:
         """Append numbers to the pool of parameters and give the position of the first."""
         values = np.fromiter(numbers, np.int64)
-        start, end = self.pool_used, self.pool_used + len(values)
-        if end > len(self.pool):
-            grown = np.zeros(max(end, 2 * len(self.pool)), np.int64)
-            grown[:start] = self.pool[:start]
-            self.pool = grown
-        self.pool[start:end] = values
-        self.pool_used = end
+        start = self.pool_used
+        self.pool_used = start + len(values)
+        self.pool = _written(self.pool, start, values)
         return start
 
     def pointer(self, name: str) -> int:
@@ -121,13 +128,9 @@ class Workspace:
 
     def add_operands(self, numbers: list[int]) -> int:
         """Append the operands of an entry that has more than three; give the position of the first."""
-        start, end = self.operands_used, self.operands_used + len(numbers)
-        if end > len(self.operands):
-            grown = np.zeros(max(end, 2 * len(self.operands)), np.int64)
-            grown[:start] = self.operands[:start]
-            self.operands = grown
-        self.operands[start:end] = numbers
-        self.operands_used = end
+        start = self.operands_used
+        self.operands_used = start + len(numbers)
+        self.operands = _written(self.operands, start, numbers)
         return start
 
     def trim(self) -> None:
