@@ -18,7 +18,11 @@ NOT_GIVEN: Any = np._NoValue
 def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
     """Give the axes that a reduction runs over, all for None."""
     ndim = len(shape_of(x))
-    return tuple(range(ndim)) if axis is None else normalize_axis_tuple(axis, ndim)
+    if axis is None:
+        return tuple(range(ndim))
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
+    return normalize_axis_tuple(axis, ndim)
 
 
 def restore(g: Any, x: Any, axis: tuple[int, ...]) -> Any:

@@ -305,9 +305,26 @@ def transposed(x: Tensor) -> Tensor:
     return transpose_op(x, axes=tuple(range(x._layout.ndim))[::-1])
 
 
+def _product(tape: Tape, found: tuple[int, Layout], a: Tensor, b: Tensor) -> Tensor:
+    if tape.owner != get_ident():
+        tape.refuse()
+    row, out = found
+    result, address = tape.allocate(out)
+    np.matmul(a._value, b._value, out=result)
+    return handle(tape, tape.append_array(row, a._slot, b._slot, -1, address), result, out)
+
+
+_MATRICES = (Tensor, np.ndarray, list, tuple)
+
+
 def product(x: Any, y: Any) -> Any:
     """Append a matrix product: `x @ y`."""
-    if not isinstance(x, Tensor | np.ndarray | list) or not isinstance(y, Tensor | np.ndarray | list):
+    if type(x) is Tensor and type(y) is Tensor and x._tape is y._tape:
+        tape = x._tape
+        found = tape.instructions.get((matmul_op, x._layout, y._layout))
+        if found is not None and not found[1].cell:
+            return _product(tape, found, x, y)
+    if not isinstance(x, _MATRICES) or not isinstance(y, _MATRICES):
         return NotImplemented
     made = matmul(matmul_op, (x, y), {})
     return matmul_op(x, y) if made is None else made
@@ -339,9 +356,7 @@ def matmul(op: Structural, operands: tuple[Any, ...], _: Any) -> Tensor | None:
     row, out = found
     if out.cell:
         return place(tape, row, (a, b), np.matmul(a._value, b._value), out)
-    result, address = tape.allocate(out)
-    np.matmul(a._value, b._value, out=result)
-    return handle(tape, tape.append_array(row, a._slot, b._slot, -1, address), result, out)
+    return _product(tape, found, a, b)
 
 
 def concatenate(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
