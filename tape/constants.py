@@ -61,6 +61,9 @@ def unlock(locked: dict[int, Any]) -> None:
     locked.clear()
 
 
+COPIED = 1 << 18
+"""Arrays up to this many bytes are copied: that is safe against every write, and as quick as guarding them."""
+
 SAMPLE = 64
 """Elements that are compared, spread evenly, to notice a change of a large constant."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from ops.catalog import LEAF, OPS, Elementwise, Op, Structural
 from ops.elementwise import positive
 from tape import instruction, kernels
-from tape.constants import lock, sample
+from tape.constants import COPIED, lock, sample
 from tape.errors import UnsupportedError
 from tape.layout import CODES, FLOAT, PYTHON_FLOAT, Layout, layout_of, result_layout
 from tape.tensor import Tensor
@@ -65,7 +65,7 @@ def leaf_array(tape: Tape, array: np.ndarray[Any, Any], *, copy: bool = True) ->
 
 def plain_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
     """Append a user's array as a leaf: a copy if it is small, else the array itself, read-only while the tape lives."""
-    if array.nbytes <= SMALL or not array.flags.aligned:
+    if array.nbytes <= COPIED or not array.flags.aligned:
         return leaf_array(tape, array)
     known = tape.plain.get(id(array))
     if known is None:
@@ -77,7 +77,7 @@ def plain_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
 
 def input_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
     """Append an argument as a leaf: itself if it has gaps in memory, since they decide whether a reshape is a view."""
-    if array.nbytes <= SMALL and not layout_of(array.shape, array.dtype, array.strides).dense and array.flags.aligned:
+    if array.nbytes <= COPIED and not layout_of(array.shape, array.dtype, array.strides).dense and array.flags.aligned:
         lock(tape.locked, array)
         tape.samples.append((array, sample(array)))
         return leaf_array(tape, array, copy=False)
@@ -101,7 +101,7 @@ def constant(tape: Tape, x: Any) -> Tensor:
     An array is copied, since it may change before the sweep; a large one is made read-only until then instead.
     """
     kind = type(x)
-    if kind is ndarray and x.nbytes <= SMALL and x.dtype in _COMMON:
+    if kind is ndarray and x.nbytes <= COPIED and x.dtype in _COMMON:
         return leaf_array(tape, x)
     if kind is float or kind is int or kind is bool:
         if kind is bool:
