@@ -19,110 +19,29 @@ Special functions come from ``scipy.special.cython_special``, which takes long t
 `prepare_special` imports it and must run before a kernel that uses them is compiled or loaded.
 """
 
-import ctypes
-import ctypes.util
-import functools
 import importlib
 import math
-import os
-import platform
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.registry import cpu_target
-from numba.extending import get_cython_function_address, intrinsic
+from numba.extending import intrinsic
+
+from ops.libm import ISAS, LIBM, MECHANISM_TAG, PREFIX, SCALARS, VECTORS, mechanism, vector_name
+from ops.scipy_symbols import UFUNC_LOOPS, register_cython, register_ufunc
 
 __all__ = ["MECHANISM_TAG", "mechanism", "numpy_supports", "prepare_special"]
 __all__ += ["scalar_numpy", "scalar_special", "special_supports"]
 
-_PREFIX = "wengert_"
 _Value: TypeAlias = ir.Value
 _Emit: TypeAlias = Callable[..., ir.Value]
 _DOUBLE, _BYTES = ir.DoubleType(), ir.IntType(8).as_pointer()
-
-# libm's name: the NumPy function that numba implements, for the case that there is no libm.
-_LIBM: dict[str, Callable[..., Any]] = {
-    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
-    "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
-    "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "cbrt": np.cbrt, "erf": math.erf, "erfc": math.erfc, "pow": np.power, "atan2": np.arctan2,
-    "hypot": np.hypot, "fmod": np.fmod, "nextafter": np.nextafter,
-}  # fmt: skip
-
-# Letter of an instruction set in vector function names: its bits, and what the target must support.
-_ISAS = {"b": (128, ()), "d": (256, ("+avx2",)), "e": (512, ("+avx512f", "+avx512dq"))}
-
-
-def _vector_name(isa: str, bits: int, scalar: str) -> str:
-    """Name in libmvec of the version of `scalar` ("expf") for lanes of `bits` bits."""
-    arguments = "vv" if scalar.removesuffix("f") in ("pow", "atan2", "hypot") else "v"
-    return f"_ZGV{isa}N{_ISAS[isa][0] // bits}{arguments}_{scalar}"
-
-
-def _address(library: ctypes.CDLL, symbol: str) -> int | None:
-    try:
-        return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
-    except AttributeError:
-        return None
-
-
-def _open(name: str | None) -> ctypes.CDLL | None:
-    """Open a library, or the process itself, where some systems keep libm."""
-    try:
-        library = ctypes.CDLL(name)
-    except OSError:
-        return None
-    return library if name or hasattr(library, "expf") else None
-
-
-def _register() -> tuple[frozenset[str], frozenset[str]]:
-    """Tell LLVM the addresses of libm and libmvec; return the scalar and the vector names found."""
-    setting = os.environ.get("WENGERT_VECTOR_MATH", "").strip().lower()
-    libm = libmvec = None
-    if setting != "numba" and sys.platform != "win32":
-        libm = _open("libm.so.6") or _open(None) or _open(ctypes.util.find_library("m"))
-    if libm and sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64"):
-        libmvec = _open("libmvec.so.1")
-    scalars, vectors = set(), set()
-    for scalar, bits in [(name, 64) for name in _LIBM] + [(name + "f", 32) for name in _LIBM]:
-        if not (libm and (address := _address(libm, scalar))):
-            continue
-        llvm.add_symbol(_PREFIX + scalar, address)
-        scalars.add(scalar)
-        for isa in _ISAS:
-            vector = _vector_name(isa, bits, scalar)
-            if libmvec and (address := _address(libmvec, vector)):
-                llvm.add_symbol(_PREFIX + vector, address)
-                vectors.add(vector)
-    return frozenset(scalars), frozenset(() if setting == "off" else vectors)
-
-
-_SCALARS, _VECTORS = _register()
-
-MECHANISM_TAG: str = (
-    f"{'libmvec' if _VECTORS else 'libm' if _SCALARS else 'numba'}-"
-    f"{zlib.crc32(' '.join(sorted(_SCALARS | _VECTORS)).encode()):08x}"
-)
-"""Identifies the set of symbols that compiled code may refer to; belongs in every cache key."""
-
-
-def mechanism() -> str:
-    """Say what computes the functions, as in ``"libmvec (glibc 2.36): 25 functions"``."""
-    if _VECTORS:
-        count = sum(any(_vector_name(isa, 64, f) in _VECTORS for isa in _ISAS) for f in _LIBM)
-        return f"libmvec ({' '.join(platform.libc_ver())}): {count} functions"
-    if _SCALARS:
-        return f"scalar libm: {len(_SCALARS.intersection(_LIBM))} functions"
-    return "numba's own functions"
 
 
 class _Site:
@@ -160,28 +79,28 @@ class _Site:
     def libm(self, name: str, *args: _Value) -> _Value:
         """Call a libm function in the precision at hand, and say which vector versions it has."""
         scalar = name if self.type == _DOUBLE else name + "f"
-        if scalar not in _SCALARS:
-            return self._numba(_LIBM[name], args)
-        features = self.context.codegen().magic_tuple()[2].split(",") if _VECTORS else ()
+        if scalar not in SCALARS:
+            return self._numba(LIBM[name], args)
+        features = self.context.codegen().magic_tuple()[2].split(",") if VECTORS else ()
         bits, v, versions = (64 if self.type == _DOUBLE else 32), "v" * len(args), []
-        for isa, (width, needed) in _ISAS.items():
-            vector, lanes = _vector_name(isa, bits, scalar), width // bits
-            if vector in _VECTORS and all(feature in features for feature in needed):
-                self._keep(_PREFIX + vector, ir.VectorType(self.type, lanes), len(args))
-                versions.append(f"_ZGV_LLVM_N{lanes}{v}_{_PREFIX}{scalar}({_PREFIX}{vector})")
+        for isa, (width, needed) in ISAS.items():
+            vector, lanes = vector_name(isa, bits, scalar), width // bits
+            if vector in VECTORS and all(feature in features for feature in needed):
+                self._keep(PREFIX + vector, ir.VectorType(self.type, lanes), len(args))
+                versions.append(f"_ZGV_LLVM_N{lanes}{v}_{PREFIX}{scalar}({PREFIX}{vector})")
         variants = f'"vector-function-abi-variant"="{",".join(versions)}"' if versions else ""
-        call = self._call(_PREFIX + scalar, args, variants)
+        call = self._call(PREFIX + scalar, args, variants)
         set.add(call.callee.attributes, "speculatable")
         return call
 
     def special(self, name: str, *args: _Value) -> _Value:
         """Call a function of ``scipy.special.cython_special``; the site is a float64 one."""
-        _register_cython(name, len(args))
-        return self._call(f"{_PREFIX}special_{name}", (*args, ir.Constant(ir.IntType(32), 0)))
+        register_cython(name, len(args))
+        return self._call(f"{PREFIX}special_{name}", (*args, ir.Constant(ir.IntType(32), 0)))
 
     def ufunc(self, name: str, *args: _Value) -> _Value:
         """Call the float64 loop of a ufunc of ``scipy.special`` on one element."""
-        _register_ufunc(name)
+        register_ufunc(name)
         b, size = self.b, self.context.get_value_type(types.intp)
         cells = [cgutils.alloca_once_value(b, arg) for arg in (*args, self.const(0.0))]
         pointers = cgutils.pack_array(b, [b.bitcast(cell, _BYTES) for cell in cells])
@@ -189,7 +108,7 @@ class _Site:
         arrays = [cgutils.alloca_once_value(b, array) for array in (pointers, ones)]
         kind = ir.FunctionType(ir.VoidType(), [_BYTES] * 4)
         loop, data = (  # the data is no function, but an address all the same
-            cgutils.get_or_insert_function(b.module, kind, f"{_PREFIX}{part}_{name}") for part in ("loop", "data")
+            cgutils.get_or_insert_function(b.module, kind, f"{PREFIX}{part}_{name}") for part in ("loop", "data")
         )
         # the length is 1, and so the steps are never taken
         operands = (arrays[0], arrays[1], arrays[1], data)
@@ -378,7 +297,6 @@ _CYTHON: dict[str, _Emit] = {
     ),
     **_calls("special", 3, "betainc betaincinv hyp1f1"),
 }
-_UFUNCS = {"_zeta": "dd->d", "_riemann_zeta": "d->d"}
 _SPECIAL: dict[str, _Emit] = _CYTHON | {
     **_calls("libm", 1, "erf erfc"),
     **{name: _REAL[name] for name in ("expm1", "log1p", "exp2", "cbrt", "round", "sinc")},
@@ -475,17 +393,6 @@ def special_supports(name: str) -> bool:
     return name in _SPECIAL
 
 
-class _UFunc(ctypes.Structure):
-    """The head of NumPy's ``PyUFuncObject`` (part of its stable C interface)."""
-
-    _fields_ = [
-        ("object", ctypes.c_char * object.__basicsize__),
-        ("counts", ctypes.c_int * 4),
-        ("loops", ctypes.POINTER(ctypes.c_void_p)),
-        ("data", ctypes.POINTER(ctypes.c_void_p)),
-    ]
-
-
 def prepare_special(names: Iterable[str]) -> None:
     """Tell LLVM where the functions are that `names` of `scalar_special` need.
 
@@ -507,33 +414,7 @@ def prepare_special(names: Iterable[str]) -> None:
         if emit is None:
             raise NotImplementedError(f"scipy.special.{name} is not available in compiled code")
         if emit is _zeta:
-            for ufunc in _UFUNCS:
-                _register_ufunc(ufunc)
+            for ufunc in UFUNC_LOOPS:
+                register_ufunc(ufunc)
         elif isinstance(emit, _Call) and emit.method == "special":
-            _register_cython(emit.name, emit.arity)
-
-
-@functools.cache
-def _register_cython(name: str, arity: int) -> None:
-    from scipy.special import cython_special
-
-    wanted = f'"double ({"double, " * arity}int __pyx_skip_dispatch)"'
-    for key in (name, *(f"__pyx_fuse_{i}{name}" for i in range(4))):
-        if wanted in repr(cython_special.__pyx_capi__.get(key)):
-            address = get_cython_function_address("scipy.special.cython_special", key)
-            llvm.add_symbol(f"{_PREFIX}special_{name}", address)
-            return
-    raise NotImplementedError(f"this SciPy has no {name} in scipy.special.cython_special")
-
-
-@functools.cache
-def _register_ufunc(name: str) -> None:
-    from scipy.special import _ufuncs
-
-    ufunc = getattr(_ufuncs, name, None)
-    if ufunc is None or _UFUNCS[name] not in ufunc.types:
-        raise NotImplementedError(f"this SciPy has no {name} in scipy.special._ufuncs")
-    table, index = _UFunc.from_address(id(ufunc)), ufunc.types.index(_UFUNCS[name])
-    loop = table.loops[index]
-    llvm.add_symbol(f"{_PREFIX}loop_{name}", loop)
-    llvm.add_symbol(f"{_PREFIX}data_{name}", table.data[index] or loop)
+            register_cython(emit.name, emit.arity)
