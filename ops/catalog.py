@@ -9,7 +9,6 @@ parameters)` on its type.
 from __future__ import annotations
 
 import dis
-import inspect
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -238,11 +237,6 @@ def unknown(what: str) -> Partial:
 
     partial.unknown = what  # type: ignore[attr-defined]
     return partial
-
-
-def parameters_of(function: Callable[..., Any]) -> list[str]:
-    """Name the parameters of a function."""
-    return list(inspect.signature(function).parameters)
 
 
 LEAF = Op("leaf")

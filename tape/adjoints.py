@@ -160,10 +160,6 @@ class Adjoints:
         memory, base = self.tape.workspace.adjoints
         return np.ndarray(layout.shape, layout.dtype, memory, address - base)
 
-    def _layout(self, slot: int) -> Layout | None:
-        row = int(self.tape.workspace.entries[slot, 0])
-        return None if row < SCALARS else self.tape.workspace.details[row - SCALARS][2]
-
     def _deliver(self, slot: int, contribution: Any) -> None:
         """Add to the adjoint of a slot."""
         m = self.machine

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-import numpy as np
 from llvmlite import ir
 from numba import carray, types
 from numba.core import event as numba_event
@@ -224,8 +223,3 @@ call_ufunc_loop = _caller(4)
 
 if CHECKED:
     globals().update({name: getattr(checked, name) for name in checked.REPLACEMENTS})
-
-
-def as_int(array: np.ndarray[Any, Any]) -> int:
-    """Give the address of an array's first element."""
-    return int(array.ctypes.data)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ops.catalog import FUNCTIONS
-from ops.index import assign_op, index_of, index_op, spec_of
+from ops.index import assign_op, index_op, spec_of
 from tape import instruction, natives, record
 from tape.layout import FLOAT, FLOAT64, layout_of
 from tape.tensor import Tensor
@@ -291,6 +291,3 @@ def _fill(x: Tensor, depth: int, writes: dict[tuple[int, ...], Tensor]) -> Tenso
         found = tape.instructions[key_] = row, out
     start = tape.workspace.add_operands(operands)
     return record.handle(tape, tape.append_array(found[0], start, -1, -1, address), value, out)
-
-
-__all__ = ["Filling", "Stale", "assign", "augmented", "get", "index_of", "move_to", "watch", "write"]

@@ -184,8 +184,3 @@ class Tensor:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise NotImplementedError
-
-
-def is_number(x: Any) -> bool:
-    """Tell whether x is a plain real number."""
-    return isinstance(x, int | float | np.bool_ | np.integer | np.floating)
