@@ -10,7 +10,7 @@ BLOCK = 1024
 
 
 @inlined
-def zero_bytes(address, count):  # type: ignore[no-untyped-def]
+def zero_bytes(address, count):
     """Clear memory; `count` is a multiple of 4."""
     memory = float32s(address, count // 4)
     for i in range(count // 4):
@@ -18,7 +18,7 @@ def zero_bytes(address, count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def add_plain(target, source, code, n):  # type: ignore[no-untyped-def]
+def add_plain(target, source, code, n):
     """Add n contiguous elements to n others."""
     if code == FLOAT32:
         t32, s32 = float32s(target, n), float32s(source, n)
@@ -31,7 +31,7 @@ def add_plain(target, source, code, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _load(address, code):  # type: ignore[no-untyped-def]
+def _load(address, code):
     if code == FLOAT64:
         return float64s(address, 1)[0]
     if code == FLOAT32:
@@ -42,7 +42,7 @@ def _load(address, code):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _index(pool, shape, ndim, start, axis):  # type: ignore[no-untyped-def]
+def _index(pool, shape, ndim, start, axis):
     """Give the index along an axis of the element at the flat position `start`."""
     rest = start
     for a in range(ndim - 1, axis, -1):
@@ -51,7 +51,7 @@ def _index(pool, shape, ndim, start, axis):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _offset(pool, shape, strides, ndim, start):  # type: ignore[no-untyped-def]
+def _offset(pool, shape, strides, ndim, start):
     """Give the sum of index times stride for the element at the flat position `start`."""
     offset = 0
     rest = start
@@ -63,7 +63,7 @@ def _offset(pool, shape, strides, ndim, start):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def gather_block(target, code, source, source_code, pool, shape, strides, ndim, start, n):  # type: ignore[no-untyped-def]
+def gather_block(target, code, source, source_code, pool, shape, strides, ndim, start, n):
     """Copy n elements from position `start` on, of a value of any strides and dtype, to contiguous memory."""
     done = 0
     length = pool[shape + ndim - 1] if ndim else 1
@@ -92,7 +92,7 @@ def gather_block(target, code, source, source_code, pool, shape, strides, ndim, 
 
 
 @inlined
-def _total(source, code, n):  # type: ignore[no-untyped-def]
+def _total(source, code, n):
     """Sum n contiguous elements, in four interleaved parts."""
     a = b = c = d = 0.0
     whole = n - n % 4
@@ -118,7 +118,7 @@ def _total(source, code, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def add_block(target, target_code, source, code, pool, shape, strides, ndim, start, n):  # type: ignore[no-untyped-def]
+def add_block(target, target_code, source, code, pool, shape, strides, ndim, start, n):
     """Add n contiguous elements, positions `start` on of an array of `shape`, to where they were broadcast from."""
     done = 0
     width = 4 if code == FLOAT32 else 8
@@ -154,7 +154,7 @@ def add_block(target, target_code, source, code, pool, shape, strides, ndim, sta
 
 
 @inlined
-def _move_row(target, target_code, t, source, source_code, s, n, weight, new):  # type: ignore[no-untyped-def]
+def _move_row(target, target_code, t, source, source_code, s, n, weight, new):
     """Add (or write) n weighted elements at stride s to n elements at stride t, strides in elements."""
     if target_code == FLOAT64 and source_code == FLOAT64 and s >= 0 and t > 0:
         into, origin = float64s(target, (n - 1) * t + 1), float64s(source, (n - 1) * s + 1)
@@ -193,7 +193,7 @@ def _move_row(target, target_code, t, source, source_code, s, n, weight, new):  
 
 
 @inlined
-def move_elements(target, target_code, offset, source, source_code, pool, p, weight, new):  # type: ignore[no-untyped-def]
+def move_elements(target, target_code, offset, source, source_code, pool, p, weight, new):
     """Carry out a move (see `tape.instruction.move`): add elements of one adjoint to another's."""
     ndim = pool[p]
     t_width = 4 if target_code == FLOAT32 else 8

@@ -185,7 +185,7 @@ def call_number_kernel(typing_context: Any, address: Any, x: Any, y: Any, out: A
 
 
 @_intrinsic
-def call_pullback(typing_context, address, m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def call_pullback(typing_context, address, m, e, row, g, stop):  # noqa: ARG001
     """Call the compiled pullback at `address`."""
     signature = types.int64(*[types.int64] * 6)
 

@@ -33,14 +33,14 @@ _NUMBER = types.float64(types.float64, types.float64, types.float64)
 
 
 # Templates: `partial`, `floats` and `zero` are bound for each kernel.
-def _unary(n, t, g, a, b, c, o, i, j, k, unused):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _unary(n, t, g, a, b, c, o, i, j, k, unused):
     result, adjoint, x, out = floats(t, n), floats(g, n), floats(a, n), floats(o, n)
     for e in range(n):
         slope = partial(x[e], out[e])
         result[e] = adjoint[e] * slope if adjoint[e] != 0 else zero
 
 
-def _binary(n, t, g, a, b, c, o, i, j, k, unused):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _binary(n, t, g, a, b, c, o, i, j, k, unused):
     result, adjoint, out = floats(t, n), floats(g, n), floats(o, n)
     if i == 1 and j == 1:
         x, y = floats(a, n), floats(b, n)
@@ -59,7 +59,7 @@ def _binary(n, t, g, a, b, c, o, i, j, k, unused):  # type: ignore[no-untyped-de
             result[e] = adjoint[e] * slope if adjoint[e] != 0 else zero
 
 
-def _ternary(n, t, g, a, b, c, o, i, j, k, unused):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _ternary(n, t, g, a, b, c, o, i, j, k, unused):
     result, adjoint, out = floats(t, n), floats(g, n), floats(o, n)
     x, y, z = floats(a, (n - 1) * i + 1), floats(b, (n - 1) * j + 1), floats(c, (n - 1) * k + 1)
     for e in range(n):
@@ -67,11 +67,11 @@ def _ternary(n, t, g, a, b, c, o, i, j, k, unused):  # type: ignore[no-untyped-d
         result[e] = adjoint[e] * slope if adjoint[e] != 0 else zero
 
 
-def _unary_number(x, y, out):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _unary_number(x, y, out):
     return partial(x, out)
 
 
-def _binary_number(x, y, out):  # type: ignore[no-untyped-def]
+def _binary_number(x, y, out):
     return partial(x, y, out)
 
 

@@ -25,67 +25,67 @@ INACTIVE, ACTIVE, WANTED = range(3)
 
 # ---------------------------------------------------------------- the machine's parts, as arrays
 @inlined
-def word(m, k):  # type: ignore[no-untyped-def]
+def word(m, k):
     """Give one integer of the machine."""
     return int64s(m, STATE)[k]
 
 
 @inlined
-def entry(m, slot, field):  # type: ignore[no-untyped-def]
+def entry(m, slot, field):
     """Give instruction (field 0) or operand (1 to 3) of an entry."""
     return np.int64(int32s(word(m, ENTRIES), 6 * word(m, COUNT))[6 * slot + field])
 
 
 @inlined
-def cells_of(m):  # type: ignore[no-untyped-def]
+def cells_of(m):
     """Give the adjoints of numbers."""
     return float64s(word(m, CELLS), word(m, COUNT))
 
 
 @inlined
-def adjoints_of(m):  # type: ignore[no-untyped-def]
+def adjoints_of(m):
     """Give the addresses of the adjoints of arrays: the same memory as `cells_of`."""
     return int64s(word(m, CELLS), word(m, COUNT))
 
 
 @inlined
-def activity_of(m):  # type: ignore[no-untyped-def]
+def activity_of(m):
     """Give the activity of each slot."""
     return bytes_of(word(m, ACTIVITY), word(m, COUNT))
 
 
 @inlined
-def addresses_of(m):  # type: ignore[no-untyped-def]
+def addresses_of(m):
     """Give the entries as 8-byte words: the third of each is its value, an address for arrays."""
     return int64s(word(m, ENTRIES), 3 * word(m, COUNT))
 
 
 @inlined
-def heads_of(m):  # type: ignore[no-untyped-def]
+def heads_of(m):
     """Give for each size of adjoint the first free block of it."""
     return int64s(word(m, HEADS), word(m, HEADS_SIZE))
 
 
 @inlined
-def column(m, row, k):  # type: ignore[no-untyped-def]
+def column(m, row, k):
     """Give one column of an instruction's row."""
     return int64s(word(m, TABLE), COLUMNS * word(m, ROWS))[COLUMNS * row + k]
 
 
 @inlined
-def pool_of(m):  # type: ignore[no-untyped-def]
+def pool_of(m):
     """Give the plans of the instructions."""
     return int64s(word(m, POOL), word(m, POOL_SIZE))
 
 
 @inlined
-def operands_of(m):  # type: ignore[no-untyped-def]
+def operands_of(m):
     """Give the operands of the entries that have more than three."""
     return int64s(word(m, OPERANDS), word(m, OPERANDS_SIZE))
 
 
 @inlined
-def value_of(m, slot):  # type: ignore[no-untyped-def]
+def value_of(m, slot):
     """Give the address of a slot's value."""
     row = entry(m, slot, 0) - SCALARS
     if row < 0 or column(m, row, CELL) != 0:
@@ -94,7 +94,7 @@ def value_of(m, slot):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def adjoint_of(m, slot):  # type: ignore[no-untyped-def]
+def adjoint_of(m, slot):
     """Give the address of a slot's adjoint, and whether its memory is new (and its content undefined)."""
     row = entry(m, slot, 0) - SCALARS
     if row < 0 or column(m, row, CELL) != 0:
@@ -120,14 +120,14 @@ def adjoint_of(m, slot):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def dtype_of(m, slot):  # type: ignore[no-untyped-def]
+def dtype_of(m, slot):
     """Give the dtype code of a slot."""
     row = entry(m, slot, 0) - SCALARS
     return 3 if row < 0 else column(m, row, DTYPE)
 
 
 @compiled()
-def release(m, slot, row):  # type: ignore[no-untyped-def]
+def release(m, slot, row):
     """Hand the memory of a processed adjoint to later ones of its size."""
     address = adjoints_of(m)[slot]
     kind = column(m, row, CLASS)
@@ -138,7 +138,7 @@ def release(m, slot, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def operand_block(m, slot, k, p, ndim, start, n, code, scratch):  # type: ignore[no-untyped-def]
+def operand_block(m, slot, k, p, ndim, start, n, code, scratch):
     """Give address and stride of the block that begins at element `start` of a slot, the k-th of a plan."""
     q = p + 3 + ndim + k * (3 + 2 * ndim)
     how = pool_of(m)[q]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ops import elementwise as e
 from ops.catalog import FUNCTIONS, UFUNCS
-from tape import dispatch, inplace, natives, record, recorders
+from tape import dispatch, inplace, natives, products, record, recorders
 from tape.layout import layout_of
 from tape.tensor import Tensor
 
@@ -51,8 +51,8 @@ def _install() -> None:
     methods: dict[str, Any] = {
         "__pow__": _power,
         "__rpow__": _powers[1],
-        "__matmul__": natives.product,
-        "__rmatmul__": lambda x, y: natives.product(y, x),
+        "__matmul__": products.product,
+        "__rmatmul__": lambda x, y: products.product(y, x),
         "__divmod__": lambda x, y: (x // y, x % y),
         "__rdivmod__": lambda x, y: (y // x, y % x),
         "__neg__": lambda x: np.negative(x),

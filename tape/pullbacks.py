@@ -35,7 +35,7 @@ from tape.wengert import ARITY, EXTENT, KERNEL, PLAN, SCALARS
 
 
 @inlined
-def repeats(m, row, k):  # type: ignore[no-untyped-def]
+def repeats(m, row, k):
     """Tell whether operand k is repeated, or of another dtype, so that its adjoint has other elements."""
     p = column(m, row, PLAN)
     ndim = pool_of(m)[p]
@@ -43,7 +43,7 @@ def repeats(m, row, k):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def contribute(m, e, row, k, start, n, g, into, fresh):  # type: ignore[no-untyped-def]
+def contribute(m, e, row, k, start, n, g, into, fresh):
     """Pass a block of n elements on to operand k: write it if `into` is fresh, else add it.
 
     `g` is where the block is in the adjoint, `into` where it is in the operand's (if that is repeated, its beginning).
@@ -72,7 +72,7 @@ def contribute(m, e, row, k, start, n, g, into, fresh):  # type: ignore[no-untyp
         add_plain(into, scratch, code, n)
 
 
-def pull_elementwise(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def pull_elementwise(m, e, row, g, stop):
     """Pass adjoint times partial on, block by block."""
     p = column(m, row, PLAN)
     size = pool_of(m)[p + 1]
@@ -92,7 +92,7 @@ def pull_elementwise(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noq
     return e - 1
 
 
-def pull_move(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def pull_move(m, e, row, g, stop):
     """Pass on an adjoint whose elements were moved, repeated or summed."""
     p = column(m, row, PLAN)
     slot = entry(m, e, 1)
@@ -107,7 +107,7 @@ def pull_move(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG0
 
 
 @inlined
-def _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1):  # type: ignore[no-untyped-def]
+def _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1):
     """Write the matrix product a @ b to C-contiguous memory through NumPy's own loop."""
     width = 4 if single else 8
     frame = int64s(word(m, SCRATCH), 32)
@@ -123,7 +123,7 @@ def _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1):  #
 
 
 @inlined
-def _finite(address, single, size):  # type: ignore[no-untyped-def]
+def _finite(address, single, size):
     """Tell whether all elements are finite: the exponent of inf and NaN has every bit set."""
     bad = 0
     if single:
@@ -138,12 +138,12 @@ def _finite(address, single, size):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _number_at(address, single):  # type: ignore[no-untyped-def]
+def _number_at(address, single):
     return float(float32s(address, 1)[0]) if single else float64s(address, 1)[0]
 
 
 @inlined
-def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):  # type: ignore[no-untyped-def]
+def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):
     """Write a @ b without the terms in which the adjoint (a if `first`, else b) is exactly 0, whatever comes there."""
     for r in range(rows):
         for c in range(columns):
@@ -161,13 +161,13 @@ def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, 
 
 
 @inlined
-def _product(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):  # type: ignore[no-untyped-def]
+def _product(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):
     _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1)
     if not _finite(target, single, rows * columns):
         _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first)
 
 
-def pull_matmul(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def pull_matmul(m, e, row, g, stop):
     """Pass g b^T and a^T g on."""
     p = column(m, row, PLAN)
     rows, inner, columns = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
@@ -199,7 +199,7 @@ def pull_matmul(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: AR
     return e - 1
 
 
-def pull_element(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def pull_element(m, e, row, g, stop):
     """Pass the adjoint of one element on."""
     slot = entry(m, e, 1)
     target, new = adjoint_of(m, slot)
@@ -209,7 +209,7 @@ def pull_element(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: A
     return e - 1
 
 
-def pull_fill(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def pull_fill(m, e, row, g, stop):
     """Pass the blocks that were written to what was written, the rest to the array before."""
     p = column(m, row, PLAN)
     code, block, size = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
@@ -233,7 +233,7 @@ def pull_fill(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG0
     return e - 1
 
 
-def pull_gather(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def pull_gather(m, e, row, g, stop):
     """Add each row to the row that it was taken from."""
     p = column(m, row, PLAN)
     rows, width, count = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
@@ -258,7 +258,7 @@ def pull_gather(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: AR
     return e - 1
 
 
-def pull_join(m, e, row, g, stop):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def pull_join(m, e, row, g, stop):
     """Give each joined array its pieces."""
     p = column(m, row, PLAN)
     rows, whole, code = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]

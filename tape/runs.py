@@ -44,7 +44,7 @@ OUTSIDE, INSIDE, WHOLE = range(3)
 _pull_elementwise = inlined(pull_elementwise)
 
 
-def pull_run(m, e, row, g, stop):  # type: ignore[no-untyped-def]
+def pull_run(m, e, row, g, stop):
     """Process the run that ends with entry e, or e alone: a pullback like those of `tape.pullbacks`."""
     low = _run_of(m, e, stop)
     if low == e:
@@ -55,7 +55,7 @@ def pull_run(m, e, row, g, stop):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _run_of(m, e, stop):  # type: ignore[no-untyped-def]
+def _run_of(m, e, stop):
     """Give the first slot of the run that ends with entry e."""
     plan = column(m, entry(m, e, 0) - SCALARS, PLAN)
     size, code = pool_of(m)[plan + 1], pool_of(m)[plan + 2]
@@ -78,7 +78,7 @@ def _run_of(m, e, stop):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _sweep_run(m, high, low):  # type: ignore[no-untyped-def]
+def _sweep_run(m, high, low):
     """Process the entries of a run, `high` down to `low`."""
     span = high - low + 1
     # For each slot: where its adjoint is; the address; for each operand of it, the same.
@@ -101,7 +101,7 @@ def _sweep_run(m, high, low):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _survey(m, high, low, kind, place):  # type: ignore[no-untyped-def]
+def _survey(m, high, low, kind, place):
     """Note for each entry of the run where its adjoint is."""
     buffer = word(m, SCRATCH) + 5 * 8 * BLOCK
     for e in range(high, low - 1, -1):
@@ -116,7 +116,7 @@ def _survey(m, high, low, kind, place):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _connect(m, high, low, kind, place, live, target, fresh):  # type: ignore[no-untyped-def]
+def _connect(m, high, low, kind, place, live, target, fresh):
     """Find which entries the output reaches, and for each operand its adjoint and whether this write is the first."""
     filled = np.zeros(high - low + 1, np.int64)
     for e in range(high, low - 1, -1):
@@ -143,7 +143,7 @@ def _connect(m, high, low, kind, place, live, target, fresh):  # type: ignore[no
 
 
 @inlined
-def _step(m, e, low, start, n, kind, place, target, fresh):  # type: ignore[no-untyped-def]
+def _step(m, e, low, start, n, kind, place, target, fresh):
     """Process one block of one entry."""
     row = entry(m, e, 0) - SCALARS
     at = start * (4 if pool_of(m)[column(m, row, PLAN) + 2] == FLOAT32 else 8)

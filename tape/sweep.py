@@ -35,7 +35,7 @@ from tape.wengert import ARITY, BYTES, CELL, KIND, PLAN, READY, SCALARS
 
 
 @compiled()
-def activate(m, first, last):  # type: ignore[no-untyped-def]
+def activate(m, first, last):
     """Mark the slots that depend on a wanted one; give how many instructions lack a kernel (listed in the machine)."""
     active = activity_of(m)
     entries = int32s(word(m, ENTRIES), 6 * word(m, COUNT))
@@ -73,7 +73,7 @@ def activate(m, first, last):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _operand_active(m, e, row):  # type: ignore[no-untyped-def]
+def _operand_active(m, e, row):
     active = activity_of(m)
     arity = column(m, row, ARITY)
     if arity >= 0:
@@ -92,7 +92,7 @@ def _operand_active(m, e, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _note_missing(m, count, instruction):  # type: ignore[no-untyped-def]
+def _note_missing(m, count, instruction):
     missing = int32s(word(m, MISSING), MISSING_SIZE)
     for k in range(count):
         if missing[k] == instruction:
@@ -104,7 +104,7 @@ def _note_missing(m, count, instruction):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def reset(m, first, last):  # type: ignore[no-untyped-def]
+def reset(m, first, last):
     """Clear adjoints and activity of the slots from `first` to `last`."""
     cells, active = cells_of(m), activity_of(m)
     for e in range(first, last + 1):
@@ -113,7 +113,7 @@ def reset(m, first, last):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def sweep(m, start, stop):  # type: ignore[no-untyped-def]
+def sweep(m, start, stop):
     """Process the entries from `start` down to `stop`; give the first one that Python must do itself, or -1."""
     cells, active = cells_of(m), activity_of(m)
     entries = int32s(word(m, ENTRIES), 6 * word(m, COUNT))
@@ -145,7 +145,7 @@ def sweep(m, start, stop):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _array_entry(m, e, row, stop):  # type: ignore[no-untyped-def]
+def _array_entry(m, e, row, stop):
     """Process an entry on arrays, or the run that ends with it; give the entry to go on with, e itself for Python's."""
     cell = column(m, row, CELL) != 0
     if cell:
