@@ -17,6 +17,8 @@ import numpy as np
 
 __all__ = [
     "FUNCTIONS",
+    "LINEAR",
+    "MULTILINEAR",
     "OPS",
     "UFUNCS",
     "Elementwise",
@@ -141,12 +143,14 @@ class Structural(Op):
         One ``pullback(g, out, *operands, **parameters)`` per operand, returning the gradient in the operand's shape (or
         in a shape that broadcasts to it, or that it broadcasts to). A single callable serves an op with any number of
         operands and gets the operand's position first. They run on arrays and on recorded values alike.
+    pushforward : callable or str, optional
+        ``pushforward(tangents, out, *operands, **parameters)`` gives the tangent of the result; `tangents` holds one
+        for each operand, None for an operand that has none. `MULTILINEAR`: the op is linear in each operand.
+        `LINEAR`: it is linear in all its floating-point operands together. None: forward mode transposes the pullbacks.
     examples : callable
         ``examples(rng)`` yields ``(operands, parameters)`` pairs for the tests.
     native : str
         The name of the sweep's own kernel for it, or ``""``: then the sweep calls the pullbacks.
-    outputs_differentiable : bool
-        False for integer and boolean results.
     """
 
     def __init__(
@@ -155,12 +159,14 @@ class Structural(Op):
         forward: Callable[..., Any],
         pullbacks: Sequence[Partial | None] | Partial,
         *,
+        pushforward: Callable[..., Any] | str | None = None,
         examples: Callable[[np.random.Generator], Any] | None = None,
         native: str = "",
     ) -> None:
         super().__init__(name)
         self.forward = forward
         self.pullbacks = pullbacks
+        self.pushforward = pushforward
         self.examples = examples
         self.native = native
         self.differentiable = bool(pullbacks)
@@ -171,6 +177,35 @@ class Structural(Op):
             rule = self.pullbacks
             return lambda *args, **parameters: rule(position, *args, **parameters)
         return self.pullbacks[position] if position < len(self.pullbacks) else None
+
+    def push(self, tangents: Sequence[Any], out: Any, *operands: Any, **parameters: Any) -> Any:
+        """Give the tangent of the result: an array, or a recorded value if something here is one.
+
+        At least one tangent is not None, and `pushforward` is declared.
+        """
+        if callable(self.pushforward):
+            return self.pushforward(tangents, out, *operands, **parameters)
+        if self.pushforward == LINEAR:
+            zeros = [
+                t if t is not None else np.zeros(np.shape(x), out.dtype) if _floating(x) else x
+                for t, x in zip(tangents, operands, strict=True)
+            ]
+            return self(*zeros, **parameters)
+        assert self.pushforward == MULTILINEAR
+        total: Any = None
+        for k, t in enumerate(tangents):
+            if t is not None:
+                part = self(*operands[:k], t, *operands[k + 1 :], **parameters)
+                total = part if total is None else total + part
+        return total
+
+
+LINEAR, MULTILINEAR = "linear", "multilinear"
+"""Declared in place of a pushforward: see `Structural`."""
+
+
+def _floating(x: Any) -> bool:
+    return getattr(getattr(x, "dtype", None), "kind", "f") == "f"
 
 
 def elementwise(
@@ -196,12 +231,20 @@ def structural(
     forward: Callable[..., Any],
     *pullbacks: Partial | None,
     every: Partial | None = None,
+    pushforward: Callable[..., Any] | str | None = None,
     name: str | None = None,
     examples: Callable[[np.random.Generator], Any] | None = None,
     native: str = "",
 ) -> Structural:
     """Declare a structural op. `every` is the one pullback of an op with any number of operands."""
-    return Structural(name or forward.__name__, forward, every or pullbacks, examples=examples, native=native)
+    return Structural(
+        name or forward.__name__,
+        forward,
+        every or pullbacks,
+        pushforward=pushforward,
+        examples=examples,
+        native=native,
+    )
 
 
 def handles(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from ops.catalog import handles, structural
-from ops.elementwise import root
-from ops.reduce import NOT_GIVEN, _check, _extreme_pullback, axes_of, reduction_examples, scale
+from ops.elementwise import root, scale
+from ops.reduce import NOT_GIVEN, _check, _extreme_pullback, axes_of, reduction_examples
 from ops.shape import shape_of
 
 FEW_ROWS = 24

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ops.catalog import structural
+from ops.elementwise import scale
 from ops.index import ARRAY, index_op, scatter_op
 from ops.linalg import lift, transposed
-from ops.reduce import scale
 from ops.shape import shape_of
 
 SMALL = 12

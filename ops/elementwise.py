@@ -7,6 +7,7 @@ no harm.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,21 @@ copysign = elementwise(
     domain=(POSITIVE, POSITIVE),
 )
 ldexp = elementwise(np.ldexp, lambda x, y, out: np.exp2(y), None)
+
+
+# ---------------------------------------------------------------- slopes
+def _scale(g: Any, slope: Any) -> Any:
+    if type(g) is float and type(slope) is float:
+        return g * slope if g and slope else 0.0
+    product = np.multiply(g, slope)
+    # Only beside an infinite or NaN factor does a product with 0 differ from 0.
+    if math.isfinite(np.add.reduce(product, None)):
+        return product
+    return np.where((g == 0) | (slope == 0), np.zeros((), product.dtype), product)
+
+
+scale = elementwise(_scale, lambda g, slope, out: slope, lambda g, slope, out: g, name="scale")
+"""The product of an adjoint or tangent and a slope: where either is exactly 0 it is 0, whatever the other is."""
 
 # ---------------------------------------------------------------- exponentials and logarithms
 exp = elementwise(np.exp, lambda x, out: out)

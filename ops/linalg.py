@@ -13,7 +13,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from ops.catalog import handles, structural
 from ops.create import asarray
-from ops.reduce import scale
+from ops.elementwise import scale
 from ops.shape import shape_of, sum_to
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from ops.catalog import handles, structural
-from ops.elementwise import root
+from ops.elementwise import root, scale
 from ops.shape import shape_of
 
 NOT_GIVEN: Any = np._NoValue
@@ -34,11 +34,6 @@ def restore(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
 def spread(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
     """Repeat a reduced value over the axes that were reduced."""
     return np.broadcast_to(restore(g, x, axis), shape_of(x))
-
-
-def scale(g: Any, factor: Any) -> Any:
-    """Multiply an adjoint by a slope: where the adjoint is exactly 0 it stays 0, whatever the slope is."""
-    return np.where(g == 0, 0.0 * g, g * factor)
 
 
 def count_of(x: Any, axis: tuple[int, ...]) -> int:

@@ -14,8 +14,8 @@ import numpy as np
 
 from ops.catalog import handles, structural
 from ops.determinant import det_op, slogdet_op
+from ops.elementwise import scale
 from ops.linalg import lift, operand, stand_in, transposed
-from ops.reduce import scale
 from ops.shape import shape_of
 
 EighResult: Any = type(np.linalg.eigh(np.eye(1)))

@@ -8,8 +8,8 @@ import numpy as np
 from scipy import special
 
 from ops.catalog import Elementwise, elementwise, structural, unknown
-from ops.elementwise import MULTIPLE_OUTPUTS
-from ops.reduce import axes_of, scale
+from ops.elementwise import MULTIPLE_OUTPUTS, scale
+from ops.reduce import axes_of
 from ops.shape import shape_of, sum_to
 
 

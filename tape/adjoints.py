@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ops.catalog import OPS, Elementwise, Structural
-from ops.reduce import scale
+from ops.elementwise import scale
 from ops.shape import sum_to
 from tape import extents, kernels, table
 from tape.compiled import CHECKED

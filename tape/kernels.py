@@ -1,6 +1,7 @@
 """Backward kernels: compiled from the partial derivatives that `ops` declares, when first needed.
 
-A kernel writes adjoint times partial for a run of elements, or exactly 0 where the adjoint is 0. Its name carries a
+A kernel writes adjoint times partial for a run of elements, or exactly 0 where either is 0: in reverse mode the adjoint
+of a branch that was not taken is 0, in forward mode its slope. Its name carries a
 hash of the rule, so that a kernel on disk is never taken for another one.
 """
 
@@ -37,7 +38,7 @@ def _unary(n, t, g, a, b, c, o, i, j, k, unused):
     result, adjoint, x, out = floats(t, n), floats(g, n), floats(a, n), floats(o, n)
     for e in range(n):
         slope = partial(x[e], out[e])
-        result[e] = adjoint[e] * slope if adjoint[e] != 0 else zero
+        result[e] = adjoint[e] * slope if adjoint[e] != 0 and slope != 0 else zero
 
 
 def _binary(n, t, g, a, b, c, o, i, j, k, unused):
@@ -46,17 +47,17 @@ def _binary(n, t, g, a, b, c, o, i, j, k, unused):
         x, y = floats(a, n), floats(b, n)
         for e in range(n):
             slope = partial(x[e], y[e], out[e])
-            result[e] = adjoint[e] * slope if adjoint[e] != 0 else zero
+            result[e] = adjoint[e] * slope if adjoint[e] != 0 and slope != 0 else zero
     elif j == 0:
         x, second = floats(a, n), floats(b, 1)[0]
         for e in range(n):
             slope = partial(x[e], second, out[e])
-            result[e] = adjoint[e] * slope if adjoint[e] != 0 else zero
+            result[e] = adjoint[e] * slope if adjoint[e] != 0 and slope != 0 else zero
     else:
         first, y = floats(a, 1)[0], floats(b, n)
         for e in range(n):
             slope = partial(first, y[e], out[e])
-            result[e] = adjoint[e] * slope if adjoint[e] != 0 else zero
+            result[e] = adjoint[e] * slope if adjoint[e] != 0 and slope != 0 else zero
 
 
 def _ternary(n, t, g, a, b, c, o, i, j, k, unused):
@@ -64,7 +65,7 @@ def _ternary(n, t, g, a, b, c, o, i, j, k, unused):
     x, y, z = floats(a, (n - 1) * i + 1), floats(b, (n - 1) * j + 1), floats(c, (n - 1) * k + 1)
     for e in range(n):
         slope = partial(x[e * i], y[e * j], z[e * k], out[e])
-        result[e] = adjoint[e] * slope if adjoint[e] != 0 else zero
+        result[e] = adjoint[e] * slope if adjoint[e] != 0 and slope != 0 else zero
 
 
 def _unary_number(x, y, out):

@@ -143,15 +143,15 @@ def _number_at(address, single):
 
 
 @inlined
-def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):
-    """Write a @ b without the terms in which the adjoint (a if `first`, else b) is exactly 0, whatever comes there."""
+def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1):
+    """Write a @ b without the terms in which a factor is exactly 0, whatever the other is."""
     for r in range(rows):
         for c in range(columns):
             total = 0.0
             for i in range(inner):
                 x = _number_at(a + r * a0 + i * a1, single)
                 y = _number_at(b + i * b0 + c * b1, single)
-                if (x if first else y) != 0.0:
+                if x != 0.0 and y != 0.0:
                     total += x * y
             at = r * columns + c
             if single:
@@ -161,10 +161,10 @@ def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, 
 
 
 @inlined
-def _product(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first):
+def _product(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1):
     _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1)
     if not _finite(target, single, rows * columns):
-        _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1, first)
+        _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1)
 
 
 def pull_matmul(m, e, row, g, stop):
@@ -186,12 +186,12 @@ def pull_matmul(m, e, row, g, stop):
         if k == 0:
             _product(
                 m, single, g, other, result, rows, columns, inner,
-                columns * width, width, pool_of(m)[p + 7], pool_of(m)[p + 6], True,
+                columns * width, width, pool_of(m)[p + 7], pool_of(m)[p + 6],
             )  # fmt: skip
         else:
             _product(
                 m, single, other, g, result, inner, rows, columns,
-                pool_of(m)[p + 5], pool_of(m)[p + 4], columns * width, width, False,
+                pool_of(m)[p + 5], pool_of(m)[p + 4], columns * width, width,
             )  # fmt: skip
         if not new:
             add_plain(target, result, pool_of(m)[p + 3], size)

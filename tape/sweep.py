@@ -137,9 +137,13 @@ def sweep(m, start, stop):
             x, y, out = values[3 * a + 2], values[3 * b + 2], values[3 * e + 2]
             first, second = numbers[4 * instruction], numbers[4 * instruction + 1]
             if first != 0 and active[a] != 0:
-                cells[a] += g * call_number_kernel(first, x, y, out)
+                slope = call_number_kernel(first, x, y, out)
+                if slope != 0.0:
+                    cells[a] += g * slope
             if second != 0 and active[b] != 0:
-                cells[b] += g * call_number_kernel(second, x, y, out)
+                slope = call_number_kernel(second, x, y, out)
+                if slope != 0.0:
+                    cells[b] += g * slope
         e -= 1
     return -1
 
