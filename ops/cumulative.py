@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from ops.catalog import handles, structural
+from ops.catalog import LINEAR, handles, structural
 from ops.elementwise import root, scale
-from ops.reduce import NOT_GIVEN, _check, _extreme_pullback, axes_of, reduction_examples
+from ops.reduce import NOT_GIVEN, _check, _extreme_pullback, _extreme_pushforward, axes_of, reduction_examples
 from ops.shape import shape_of
 
 FEW_ROWS = 24
@@ -44,6 +44,7 @@ def _running(x: Any, axis: Any, dtype: Any, out: Any, name: str) -> tuple[Any, i
 cumsum_op = structural(
     lambda x, *, axis: np.cumsum(x, axis=axis),
     lambda g, out, x, *, axis: np.flip(np.cumsum(np.flip(g, axis), axis=axis), axis),
+    pushforward=LINEAR,
     name="cumsum",
     examples=_running_examples,
 )
@@ -90,11 +91,25 @@ def _shifted(x: Any) -> Any:
     return np.concatenate([np.zeros_like(x[..., :1]), x[..., :-1]], axis=-1)
 
 
+def _shifted_back(x: Any) -> Any:
+    """Move the last axis back by one place; 0 comes in."""
+    return np.concatenate([x[..., 1:], np.zeros_like(x[..., :1])], axis=-1)
+
+
 def _recurrence_pullback(position: int, g: Any, out: Any, a: Any, b: Any, *, reverse: bool) -> Any:
     h = recurrence_op(a, g, reverse=not reverse)
     if position == 1:
         return h
     return scale(_shifted(h), out) if reverse else scale(h, _shifted(out))
+
+
+def _recurrence_pushforward(tangents: Any, out: Any, a: Any, b: Any, *, reverse: bool) -> Any:
+    """Run the recurrence on ``db[t] + da[t] * y[t - 1]``."""
+    da, terms = tangents
+    if da is not None:
+        added = _shifted_back(scale(da, out)) if reverse else scale(da, _shifted(out))
+        terms = added if terms is None else terms + added
+    return recurrence_op(a, terms, reverse=reverse)
 
 
 def _recurrence_examples(rng: np.random.Generator) -> Any:
@@ -104,7 +119,11 @@ def _recurrence_examples(rng: np.random.Generator) -> Any:
 
 
 recurrence_op = structural(
-    _recurrence, every=_recurrence_pullback, name="linear_recurrence", examples=_recurrence_examples
+    _recurrence,
+    every=_recurrence_pullback,
+    pushforward=_recurrence_pushforward,
+    name="linear_recurrence",
+    examples=_recurrence_examples,
 )
 """Along the last axis ``y[t] = b[t] + a[t] * y[t - 1]``; in reverse its transpose,
 ``y[t] = b[t] + a[t + 1] * y[t + 1]``.
@@ -114,17 +133,29 @@ A step from y = 0 adds nothing whatever its factor is.
 
 
 # ---------------------------------------------------------------- running products
+def _before(products: Any) -> Any:
+    """Give the product of all elements before each: 1 for the first."""
+    return np.concatenate([np.ones_like(products[..., :1]), products[..., :-1]], axis=-1)
+
+
 def _cumprod_pullback(g: Any, out: Any, x: Any, *, axis: int) -> Any:
     """Give the product of all before times the sum over what follows, by a recurrence: nothing is divided."""
-    last = np.moveaxis(x, axis, -1)
-    products = np.moveaxis(out, axis, -1)
-    after = recurrence_op(last, np.moveaxis(g, axis, -1), reverse=True)
-    before = np.concatenate([np.ones_like(last[..., :1]), products[..., :-1]], axis=-1)
-    return np.moveaxis(scale(after, before), -1, axis)
+    after = recurrence_op(np.moveaxis(x, axis, -1), np.moveaxis(g, axis, -1), reverse=True)
+    return np.moveaxis(scale(after, _before(np.moveaxis(out, axis, -1))), -1, axis)
+
+
+def _cumprod_pushforward(tangents: Any, out: Any, x: Any, *, axis: int) -> Any:
+    """Run the recurrence ``dy[t] = dx[t] * y[t - 1] + x[t] * dy[t - 1]``."""
+    added = scale(np.moveaxis(tangents[0], axis, -1), _before(np.moveaxis(out, axis, -1)))
+    return np.moveaxis(recurrence_op(np.moveaxis(x, axis, -1), added, reverse=False), -1, axis)
 
 
 cumprod_op = structural(
-    lambda x, *, axis: np.cumprod(x, axis=axis), _cumprod_pullback, name="cumprod", examples=_running_examples
+    lambda x, *, axis: np.cumprod(x, axis=axis),
+    _cumprod_pullback,
+    pushforward=_cumprod_pushforward,
+    name="cumprod",
+    examples=_running_examples,
 )
 
 
@@ -195,12 +226,14 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 nanmax_op = structural(
     lambda x, *, axis, keepdims: np.fmax.reduce(x, axis=axis, keepdims=keepdims),
     _extreme_pullback,
+    pushforward=_extreme_pushforward,
     name="nanmax",
     examples=reduction_examples(empty=False),
 )
 nanmin_op = structural(
     lambda x, *, axis, keepdims: np.fmin.reduce(x, axis=axis, keepdims=keepdims),
     _extreme_pullback,
+    pushforward=_extreme_pushforward,
     name="nanmin",
     examples=reduction_examples(empty=False),
 )

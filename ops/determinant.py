@@ -103,23 +103,40 @@ def _large_examples(rng: np.random.Generator) -> Any:
     yield (rng.normal(size=(n, n)) @ np.diag([0.0, 0.0, *[0.5] * (n - 2)]) @ rng.normal(size=(n, n)) / n,), {}
 
 
-cofactors_op = structural(_cofactors, _cofactors_pullback, name="cofactors", examples=_large_examples)
+def _pushed(t: Any, slope: Any) -> Any:
+    """Give the tangent of a function of matrices from its slope."""
+    return np.sum(scale(t, slope), axis=(-2, -1))
+
+
+# Cofactors are the slope of the determinant, so their own is symmetric: it pushes as it pulls.
+cofactors_op = structural(
+    _cofactors,
+    _cofactors_pullback,
+    pushforward=lambda tangents, out, a: _cofactors_pullback(tangents[0], out, a),
+    name="cofactors",
+    examples=_large_examples,
+)
 det_op = structural(
     lambda a: np.linalg.det(a),
     lambda g, out, a: scale(lift(g, 2), cofactors_op(a)),
+    pushforward=lambda tangents, out, a: _pushed(tangents[0], cofactors_op(a)),
     name="det",
     examples=_square_examples,
 )
 
 
-def _slogdet_pullback(g: Any, out: Any, a: Any) -> Any:
-    """Give g times the transposed inverse; the sign has no slope. A singular matrix has an infinite slope."""
-    g = lift(g[..., 1], 2)
+def _logarithmic_slope(out: Any, a: Any) -> Any:
+    """Give the slope of the logarithm, the transposed inverse; it is infinite for a singular matrix."""
     singular = lift(out[..., 0] == 0, 2)
     if not bool(np.any(singular)):
-        return scale(g, transposed(np.linalg.inv(a)))
+        return transposed(np.linalg.inv(a))
     regular = np.where(singular, np.eye(shape_of(a)[-1], dtype=a.dtype), a)
-    return scale(g, np.where(singular, cofactors_op(a) / 0.0, transposed(np.linalg.inv(regular))))
+    return np.where(singular, cofactors_op(a) / 0.0, transposed(np.linalg.inv(regular)))
+
+
+def _slogdet_pushforward(tangents: Any, out: Any, a: Any) -> Any:
+    pushed = _pushed(tangents[0], _logarithmic_slope(out, a))
+    return np.stack([np.zeros_like(pushed), pushed], axis=-1)
 
 
 def _regular_examples(rng: np.random.Generator) -> Any:
@@ -128,5 +145,9 @@ def _regular_examples(rng: np.random.Generator) -> Any:
 
 
 slogdet_op = structural(
-    lambda a: np.stack(np.linalg.slogdet(a), axis=-1), _slogdet_pullback, name="slogdet", examples=_regular_examples
+    lambda a: np.stack(np.linalg.slogdet(a), axis=-1),
+    lambda g, out, a: scale(lift(g[..., 1], 2), _logarithmic_slope(out, a)),
+    pushforward=_slogdet_pushforward,
+    name="slogdet",
+    examples=_regular_examples,
 )

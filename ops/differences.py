@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from ops.catalog import handles, structural
+from ops.catalog import MULTILINEAR, handles, structural
 from ops.create import _is_recorded, array
 from ops.shape import shape_of
 
@@ -73,12 +73,14 @@ def _product_examples(rng: np.random.Generator) -> Any:
 convolve_op = structural(
     lambda a, v, *, mode: np.convolve(a, v, mode),
     every=_product_pullback(False),
+    pushforward=MULTILINEAR,
     name="convolve",
     examples=_product_examples,
 )
 correlate_op = structural(
     lambda a, v, *, mode: np.correlate(a, v, mode),
     every=_product_pullback(True),
+    pushforward=MULTILINEAR,
     name="correlate",
     examples=_product_examples,
 )

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ops.catalog import handles, structural
+from ops.catalog import Structural, handles, structural
 from ops.index import ARRAY, scatter_op
-from ops.linalg import operand, refuse, shielded, stand_in
+from ops.linalg import operand, refuse, stand_in
+from ops.multilinear import in_turn, shielded
 from ops.shape import shape_of
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
@@ -71,7 +72,13 @@ def _examples(rng: np.random.Generator) -> Any:
     yield tuple(rng.normal(size=s) for s in ((4, 5), (5, 6), (6, 3))), {"subscripts": "ij,jk,kl->il", "optimize": True}
 
 
-einsum_op = structural(_einsum, every=_pullback, name="einsum", examples=_examples)
+einsum_op: Structural = structural(
+    _einsum,
+    every=_pullback,
+    pushforward=in_turn(lambda *operands, **parameters: einsum_op(*operands, **parameters)),
+    name="einsum",
+    examples=_examples,
+)
 
 
 def _letters(labels: Any) -> str:

@@ -167,7 +167,13 @@ where = elementwise(
 
 @handles(np.where)
 def _where(condition: Any, *branches: Any) -> Any:
-    return where(condition, *branches) if branches else np.nonzero(condition)
+    if not branches:
+        return np.nonzero(condition)
+    if isinstance(condition, bool | np.bool_):  # as in a partial whose exponent is a plain number
+        chosen, other = branches if condition else branches[::-1]
+        if type(other) is float and hasattr(chosen, "shape"):
+            return positive(chosen)
+    return where(condition, *branches)
 
 
 @handles(np.clip)

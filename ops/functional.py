@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from ops.catalog import handles, structural
+from ops.catalog import LINEAR, handles, structural
 from ops.create import array
+from ops.elementwise import scale
 from ops.index import ARRAY, index_op, scatter_op
 from ops.shape import shape_of
 
@@ -124,7 +125,8 @@ def _pick(x: Any, index: Any) -> Any:
     return index_op(x, index, spec=(ARRAY,))
 
 
-def _interp_pullback(position: int, g: Any, out: Any, x: Any, xp: Any, fp: Any) -> Any:
+def _interp_parts(x: Any, xp: Any, fp: Any) -> tuple[Any, Any, Any, Any]:
+    """Give the knots on either side of x, the share of the right one in the result, and the slope."""
     n = shape_of(xp)[0]
     j = _segment(x, xp)
     k = np.astype(np.minimum(j + 1, n - 1), np.int64)
@@ -135,12 +137,32 @@ def _interp_pullback(position: int, g: Any, out: Any, x: Any, xp: Any, fp: Any) 
     share = np.clip((x - low) / safe, 0.0, 1.0)
     share = np.where(inside, share, np.where(x > xp[-1], 1.0 * (k > j), 0.0))
     slope = np.where(inside, (_pick(fp, k) - _pick(fp, j)) / safe, 0.0)
+    return j, k, share, slope
+
+
+def _interp_pullback(position: int, g: Any, out: Any, x: Any, xp: Any, fp: Any) -> Any:
+    n = shape_of(xp)[0]
+    j, k, share, slope = _interp_parts(x, xp, fp)
     if position == 0:
         return np.where(g == 0, 0.0, g * slope)
     weight = g if position == 2 else np.where(g == 0, 0.0, -g * slope)
     flat = np.reshape(j, (-1,)), np.reshape(k, (-1,))
     left = scatter_op(np.reshape(weight * (1.0 - share), (-1,)), flat[0], spec=(ARRAY,), shape=(n,))
     return left + scatter_op(np.reshape(weight * share, (-1,)), flat[1], spec=(ARRAY,), shape=(n,))
+
+
+def _interp_pushforward(tangents: Any, out: Any, x: Any, xp: Any, fp: Any) -> Any:
+    """Give slope * (dx - dxp) + dfp, each of dxp and dfp interpolated between the two knots."""
+    j, k, share, slope = _interp_parts(x, xp, fp)
+
+    def between(t: Any) -> Any:
+        return _pick(t, j) * (1.0 - share) + _pick(t, k) * share
+
+    dx, dxp, dfp = tangents
+    parts = [] if dx is None else [scale(dx, slope)]
+    parts += [] if dxp is None else [scale(between(-dxp), slope)]
+    parts += [] if dfp is None else [between(dfp)]
+    return sum(parts, np.zeros((), out.dtype))
 
 
 def _interp_examples(rng: np.random.Generator) -> Any:
@@ -150,7 +172,11 @@ def _interp_examples(rng: np.random.Generator) -> Any:
 
 
 interp_op = structural(
-    lambda x, xp, fp: np.asarray(np.interp(x, xp, fp)), every=_interp_pullback, name="interp", examples=_interp_examples
+    lambda x, xp, fp: np.asarray(np.interp(x, xp, fp)),
+    every=_interp_pullback,
+    pushforward=_interp_pushforward,
+    name="interp",
+    examples=_interp_examples,
 )
 
 
@@ -228,6 +254,7 @@ def _window_examples(rng: np.random.Generator) -> Any:
 window_op = structural(
     lambda x, *, axis, width: np.lib.stride_tricks.sliding_window_view(x, width, axis),
     _window_pullback,
+    pushforward=LINEAR,
     name="sliding_window_view",
     examples=_window_examples,
 )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from ops.catalog import Structural, handles, structural
+from ops.catalog import LINEAR, Structural, handles, structural
 from ops.shape import shape_of, sum_to
 
 ARRAY = "array"
@@ -103,6 +103,14 @@ def _assign_pullback(position: int, g: Any, out: Any, x: Any, v: Any, *arrays: A
     return sum_to(picked, shape_of(v))
 
 
+def _assign_pushforward(tangents: Any, out: Any, x: Any, v: Any, *arrays: Any, spec: tuple[Any, ...]) -> Any:
+    """Write the tangent of v into that of x: zeros where one has none, which an array of integers never has."""
+    onto, written = (
+        np.zeros(shape_of(y), out.dtype) if t is None else t for t, y in zip(tangents[:2], (x, v), strict=True)
+    )
+    return assign_op(onto, written, *arrays, spec=spec)
+
+
 def _index_examples(rng: np.random.Generator) -> Any:
     x = rng.normal(size=(4, 3, 2))
     yield (x,), {"spec": (1,)}
@@ -132,6 +140,7 @@ def _scatter_examples(rng: np.random.Generator) -> Any:
 index_op: Structural = structural(
     _index,
     lambda g, out, x, *arrays, spec: scatter_op(g, *arrays, spec=spec, shape=shape_of(x)),
+    pushforward=LINEAR,
     name="index",
     native="index",
     examples=_index_examples,
@@ -139,10 +148,63 @@ index_op: Structural = structural(
 scatter_op: Structural = structural(
     _scatter,
     lambda g, out, x, *arrays, spec, shape: index_op(g, *arrays, spec=spec),
+    pushforward=LINEAR,
     name="scatter",
     examples=_scatter_examples,
 )
-assign_op = structural(_assign, every=_assign_pullback, name="assign", examples=_assign_examples)
+assign_op = structural(
+    _assign, every=_assign_pullback, pushforward=_assign_pushforward, name="assign", examples=_assign_examples
+)
+
+
+def _strided(x: Any, offset: int, strides: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    """See part of the elements of a C-contiguous array, steps counted in elements."""
+    start = x.reshape(-1)[offset:]
+    return (
+        np.lib.stride_tricks.as_strided(start, shape, [x.itemsize * s for s in strides])
+        if 0 not in shape
+        else (np.empty(shape, x.dtype))
+    )
+
+
+def _window(x: Any, *, offset: int, strides: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    return _strided(np.ascontiguousarray(x), offset, strides, shape).copy()
+
+
+def _embed(g: Any, *, offset: int, strides: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    total = np.zeros(shape, g.dtype)
+    _strided(total, offset, strides, np.shape(g))[...] = g
+    return total
+
+
+def _window_examples(rng: np.random.Generator) -> Any:
+    yield (rng.normal(size=(4, 3)),), {"offset": 3, "strides": (6, 1), "shape": (2, 3)}
+    yield (rng.normal(size=(3, 4)).T,), {"offset": 11, "strides": (-3, -1), "shape": (4, 2)}
+
+
+def _embed_examples(rng: np.random.Generator) -> Any:
+    yield (rng.normal(size=(2, 3)),), {"offset": 3, "strides": (6, 1), "shape": (4, 3)}
+    yield (rng.normal(size=(4, 2)),), {"offset": 11, "strides": (-3, -1), "shape": (4, 3)}
+    yield (rng.normal(size=(0, 2)),), {"offset": 0, "strides": (3, 1), "shape": (4, 3)}
+
+
+window_op: Structural = structural(
+    _window,
+    lambda g, out, x, *, offset, strides, shape: embed_op(g, offset=offset, strides=strides, shape=shape_of(x)),
+    pushforward=LINEAR,
+    name="window",
+    examples=_window_examples,
+)
+"""A basic index told by where it begins and its steps along each axis, in elements of a C-contiguous array."""
+
+embed_op: Structural = structural(
+    _embed,
+    lambda g, out, x, *, offset, strides, shape: window_op(g, offset=offset, strides=strides, shape=shape_of(x)),
+    pushforward=LINEAR,
+    name="embed",
+    examples=_embed_examples,
+)
+"""Zeros, but for the elements that `window` takes."""
 
 
 # ---------------------------------------------------------------- functions

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from ops.catalog import handles, structural
+from ops.catalog import Structural, handles, structural
 from ops.shape import shape_of
 
 
@@ -20,24 +20,31 @@ def _concatenate_pullback(position: int, g: Any, out: Any, *arrays: Any, axis: i
     return g[(slice(None),) * axis + (slice(start, stop),)]
 
 
+def _tangents(tangents: Any, out: Any, arrays: Any) -> Any:
+    """Give zeros for what has no tangent."""
+    return [np.zeros(shape_of(x), out.dtype) if t is None else t for t, x in zip(tangents, arrays, strict=True)]
+
+
 def _examples(rng: np.random.Generator) -> Any:
     yield tuple(rng.normal(size=(2, n)) for n in (1, 3, 0)), {"axis": 1}
     yield (rng.normal(size=3), rng.normal(size=2)), {"axis": 0}
     yield (rng.normal(size=(3, 2)).T, rng.normal(size=(2, 6))[:, ::2]), {"axis": 0}
 
 
-concatenate_op = structural(
+concatenate_op: Structural = structural(
     lambda *arrays, axis: np.concatenate(arrays, axis=axis),
     every=_concatenate_pullback,
+    pushforward=lambda tangents, out, *arrays, axis: concatenate_op(*_tangents(tangents, out, arrays), axis=axis),
     name="concatenate",
     native="concatenate",
     examples=_examples,
 )
 
 
-numbers_op = structural(
+numbers_op: Structural = structural(
     lambda *numbers: np.array(numbers),
     every=lambda position, g, out, *numbers: g[position],
+    pushforward=lambda tangents, out, *numbers: numbers_op(*_tangents(tangents, out, numbers)),
     name="numbers",
     native="concatenate",
     examples=lambda rng: [(tuple(rng.normal(size=n)), {}) for n in (1, 3)],

@@ -1,4 +1,4 @@
-"""Linear algebra: products. Solvers and factorisations are in `ops.solve`, norms in `ops.norm`."""
+"""Linear algebra: products. Solvers and factorisations are in `ops.solve`, `ops.singular` and `ops.norm`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.lib.array_utils import normalize_axis_index
 from ops.catalog import handles, structural
 from ops.create import asarray
 from ops.elementwise import scale
+from ops.multilinear import in_turn, shielded
 from ops.shape import shape_of, sum_to
 
 
@@ -34,25 +35,6 @@ def refuse(name: str, **keywords: Any) -> None:
     if given:
         instead = f"write `out[...] = {name}(...)`" if given == ["out"] else f"use {name} without it"
         raise TypeError(f"{name} with {', '.join(given)}= is not supported on recorded values: {instead}")
-
-
-def shielded(product: Callable[..., Any], g: Any, *factors: Any) -> Any:
-    """Give product(g, *factors), linear in each, without the terms in which g is exactly 0.
-
-    They matter only where a factor is infinite or NaN, so the result tells whether there are any.
-    """
-    result = product(g, *factors)
-    if bool(np.all(np.isfinite(result))):
-        return result
-    finite = [np.where(np.isfinite(f), f, 0.0) for f in factors]
-    clean = product(g, *finite)
-    reach = np.where(g == 0, 0.0, 1.0)
-    ones = [np.ones(shape_of(f)) for f in factors]
-    touched = np.zeros(())
-    for k, f in enumerate(factors):
-        bad = np.where(np.isfinite(f), 0.0, 1.0)
-        touched = touched + product(reach, *ones[:k], bad, *ones[k + 1 :])
-    return np.where(touched > 0, result, clean)
 
 
 def transposed(x: Any) -> Any:
@@ -97,7 +79,12 @@ def _examples(rng: np.random.Generator) -> Any:
 
 
 matmul_op = structural(
-    lambda a, b: np.matmul(a, b), every=_matmul_pullback, name="matmul", native="matmul", examples=_examples
+    lambda a, b: np.matmul(a, b),
+    every=_matmul_pullback,
+    pushforward=in_turn(np.matmul),
+    name="matmul",
+    native="matmul",
+    examples=_examples,
 )
 
 
@@ -127,7 +114,13 @@ def _dot_examples(rng: np.random.Generator) -> Any:
     yield (rng.normal(size=(2, 3, 0)), rng.normal(size=(0, 2))), {}
 
 
-dot_op = structural(lambda a, b: np.dot(a, b), every=_dot_pullback, name="dot", examples=_dot_examples)
+dot_op = structural(
+    lambda a, b: np.dot(a, b),
+    every=_dot_pullback,
+    pushforward=in_turn(np.dot),
+    name="dot",
+    examples=_dot_examples,
+)
 
 
 @handles(np.dot)
@@ -235,6 +228,7 @@ vecdot_op = structural(
     lambda a, b: np.vecdot(a, b),
     lambda g, out, a, b: scale(lift(g), b),
     lambda g, out, a, b: scale(lift(g), a),
+    pushforward=in_turn(np.vecdot),
     name="vecdot",
     examples=_stacks(1, 1),
 )
@@ -242,6 +236,7 @@ matvec_op = structural(
     lambda a, b: np.matvec(a, b),
     lambda g, out, a, b: scale(lift(g), np.expand_dims(b, -2)),
     lambda g, out, a, b: shielded(lambda g, a: np.matvec(transposed(a), g), g, a),
+    pushforward=in_turn(np.matvec),
     name="matvec",
     examples=_stacks(2, 1),
 )
@@ -249,6 +244,7 @@ vecmat_op = structural(
     lambda a, b: np.vecmat(a, b),
     lambda g, out, a, b: shielded(lambda g, b: np.matvec(b, g), g, b),
     lambda g, out, a, b: scale(np.expand_dims(g, -2), lift(a)),
+    pushforward=in_turn(np.vecmat),
     name="vecmat",
     examples=_stacks(1, 2),
 )

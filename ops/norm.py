@@ -11,7 +11,8 @@ from ops.catalog import handles, structural
 from ops.elementwise import root
 from ops.linalg import dot, lift, operand, stand_in, transposed
 from ops.shape import shape_of
-from ops.solve import QRResult, eye_like, idle, inv, quiet, svdvals_op
+from ops.singular import svdvals_op
+from ops.solve import QRResult, along, eye_like, idle, inv, quiet
 
 NOT_GIVEN: Any = np._NoValue
 
@@ -159,6 +160,15 @@ def _pinv_pullback(g: Any, out: Any, a: Any, *, cutoff: Any, hermitian: bool) ->
     return result + left - np.matmul(a, np.matmul(p, left)) + right - np.matmul(np.matmul(right, p), a)
 
 
+def _pinv_along(t: Any, out: Any, a: Any, *, cutoff: Any, hermitian: bool) -> Any:
+    """Give -P t P + P P^T t^T (1 - A P) + (1 - P A) t^T P^T P."""
+    p, pt, tt = out, transposed(out), transposed(t)
+    left = np.matmul(np.matmul(p, pt), tt)
+    right = np.matmul(tt, np.matmul(pt, p))
+    result = -np.matmul(p, np.matmul(t, p))
+    return result + left - np.matmul(np.matmul(left, a), p) + right - np.matmul(p, np.matmul(a, right))
+
+
 def _pinv(a: Any, *, cutoff: Any, hermitian: bool) -> Any:
     return np.linalg.pinv(a, hermitian=hermitian, **dict(cutoff))
 
@@ -169,7 +179,7 @@ def _pinv_examples(rng: np.random.Generator) -> Any:
     yield (rng.normal(size=(4, 6))[:, ::2],), {"cutoff": (("rcond", 1e-6),), "hermitian": False}
 
 
-pinv_op = structural(_pinv, _pinv_pullback, name="pinv", examples=_pinv_examples)
+pinv_op = structural(_pinv, _pinv_pullback, pushforward=along(_pinv_along), name="pinv", examples=_pinv_examples)
 
 
 @handles(np.linalg.pinv)
@@ -181,13 +191,18 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NOT_
     return pinv_op(a, cutoff=tuple(cutoff), hermitian=bool(hermitian))
 
 
+def _lstsq_inverse(a: Any, rcond: Any) -> Any:
+    """Give the pseudo-inverse of the rank that lstsq finds."""
+    limit = max(shape_of(a)) * float(np.finfo(a.dtype).eps) if rcond is None else max(rcond, 2.3e-16)
+    return np.linalg.pinv(a, limit)
+
+
 def _lstsq_pullback(position: int, g: Any, out: Any, a: Any, b: Any, *, rcond: Any) -> Any:
     """Differentiate pinv(a) b without making the large matrices of its derivative."""
     vector = len(shape_of(b)) == 1
     if vector:
         g, out, b = lift(g), lift(out), lift(b)
-    limit = max(shape_of(a)) * float(np.finfo(a.dtype).eps) if rcond is None else max(rcond, 2.3e-16)
-    p = np.linalg.pinv(a, limit)
+    p = _lstsq_inverse(a, rcond)
     right = np.matmul(transposed(p), g)
     if position == 1:
         return np.reshape(right, -1) if vector else right
@@ -195,6 +210,23 @@ def _lstsq_pullback(position: int, g: Any, out: Any, a: Any, b: Any, *, rcond: A
     result = np.matmul(residual, transposed(np.matmul(p, right))) - np.matmul(right, transposed(out))
     rest = g - np.matmul(p, np.matmul(a, g))
     return result + np.matmul(np.matmul(transposed(p), out), transposed(rest))
+
+
+def _lstsq_pushforward(tangents: Any, out: Any, a: Any, b: Any, *, rcond: Any) -> Any:
+    """Give P (db - t x + P^T t^T r) + (1 - P A) t^T P^T x, with t the tangent of A and r = b - A x."""
+    vector = len(shape_of(b)) == 1
+    t, right = tangents
+    if vector:
+        out, b, right = lift(out), lift(b), right if right is None else lift(right)
+    p = _lstsq_inverse(a, rcond)
+    if t is None:
+        result = np.matmul(p, right)
+    else:
+        pt, tt = transposed(p), transposed(t)
+        moved = np.matmul(pt, np.matmul(tt, b - np.matmul(a, out))) - np.matmul(t, out)
+        beyond = np.matmul(tt, np.matmul(pt, out))
+        result = np.matmul(p, moved if right is None else right + moved) + beyond - np.matmul(p, np.matmul(a, beyond))
+    return np.reshape(result, -1) if vector else result
 
 
 def _lstsq_examples(rng: np.random.Generator) -> Any:
@@ -205,6 +237,7 @@ def _lstsq_examples(rng: np.random.Generator) -> Any:
 lstsq_op = structural(
     lambda a, b, *, rcond: np.linalg.lstsq(a, b, rcond)[0],
     every=_lstsq_pullback,
+    pushforward=_lstsq_pushforward,
     name="lstsq",
     examples=_lstsq_examples,
 )
@@ -243,13 +276,24 @@ def _qr_pullback(g: Any, out: Any, a: Any) -> Any:
     return transposed(np.linalg.solve(r, transposed(gq + np.matmul(q, inner))))
 
 
+def _qr_along(t: Any, out: Any, a: Any) -> Any:
+    """Give t R^-1 - Q M and M R, M the upper triangle of C + C^T with the diagonal of C = Q^T t R^-1."""
+    m = shape_of(a)[-2]
+    q, r = out[..., :m, :], out[..., m:, :]
+    regular = np.where(idle(t), eye_like(r), r)
+    moved = transposed(np.linalg.solve(transposed(regular), transposed(t)))
+    turned = np.matmul(transposed(q), moved)
+    inner = np.triu(turned) + transposed(np.tril(turned, -1))
+    return np.concatenate([moved - np.matmul(q, inner), np.matmul(inner, r)], axis=-2)
+
+
 def _qr_examples(rng: np.random.Generator) -> Any:
     for shape in ((3, 3), (4, 2), (1, 1), (2, 3, 2), (3, 0), (0, 0), (0, 2, 2)):
         yield (rng.normal(size=shape),), {}
     yield (rng.normal(size=(4, 6))[:, ::2],), {}
 
 
-qr_op = structural(_qr, _qr_pullback, name="qr", examples=_qr_examples)
+qr_op = structural(_qr, _qr_pullback, pushforward=along(_qr_along), name="qr", examples=_qr_examples)
 
 
 @handles(np.linalg.qr)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from ops.catalog import handles, structural
+from ops.catalog import LINEAR, handles, structural
 from ops.elementwise import root, scale
 from ops.shape import shape_of
 
@@ -62,6 +62,7 @@ def reduction_examples(low: float = -2.0, high: float = 2.0, empty: bool = True)
 sum_op = structural(
     lambda x, *, axis, keepdims: np.add.reduce(x, axis=axis, keepdims=keepdims),
     lambda g, out, x, *, axis, keepdims: spread(g, x, axis),
+    pushforward=LINEAR,
     name="sum",
     native="sum",
     examples=reduction_examples(),
@@ -69,6 +70,9 @@ sum_op = structural(
 mean_op = structural(
     lambda x, *, axis, keepdims: np.mean(x, axis=axis, keepdims=keepdims),
     lambda g, out, x, *, axis, keepdims: spread(g / count_of(x, axis), x, axis),
+    pushforward=lambda tangents, out, x, *, axis, keepdims: sum_op(
+        tangents[0] / (count_of(x, axis) or 1), axis=axis, keepdims=keepdims
+    ),
     name="mean",
     native="mean",
     examples=reduction_examples(empty=False),
@@ -129,9 +133,15 @@ def _others(x: Any, axis: tuple[int, ...]) -> Any:
     return np.transpose(np.reshape(before * after, shape), back)
 
 
+def _prod_pushforward(tangents: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    terms = scale(tangents[0], _others(x, axis)) if x.size else tangents[0]
+    return sum_op(terms, axis=axis, keepdims=keepdims)
+
+
 prod_op = structural(
     lambda x, *, axis, keepdims: np.multiply.reduce(x, axis=axis, keepdims=keepdims),
     lambda g, out, x, *, axis, keepdims: scale(restore(g, x, axis), _others(x, axis)) if x.size else x,
+    pushforward=_prod_pushforward,
     name="prod",
     examples=reduction_examples(),
 )
@@ -155,16 +165,26 @@ def _extreme_pullback(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdi
     return np.where(winners, restore(g, x, axis) / np.maximum(shares, 1), 0.0)
 
 
+def _extreme_pushforward(tangents: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    winners = x == restore(out, x, axis)
+    shares = np.sum(winners, axis=axis, keepdims=keepdims).astype(out.dtype)
+    return sum_op(np.where(winners, tangents[0], 0.0), axis=axis, keepdims=keepdims) / np.maximum(shares, 1)
+
+
 max_op = structural(
     lambda x, *, axis, keepdims: np.maximum.reduce(x, axis=axis, keepdims=keepdims),
     _extreme_pullback,
+    pushforward=_extreme_pushforward,
     name="max",
+    native="extreme",
     examples=reduction_examples(empty=False),
 )
 min_op = structural(
     lambda x, *, axis, keepdims: np.minimum.reduce(x, axis=axis, keepdims=keepdims),
     _extreme_pullback,
+    pushforward=_extreme_pushforward,
     name="min",
+    native="extreme",
     examples=reduction_examples(empty=False),
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from ops.catalog import handles, structural
+from ops.catalog import LINEAR, handles, structural
 
 
 def shape_of(x: Any) -> tuple[int, ...]:
@@ -64,6 +64,7 @@ def _targets(rng: np.random.Generator) -> Any:
 reshape_op = structural(
     _reshape,
     lambda g, out, x, *, shape: np.reshape(g, shape_of(x)),
+    pushforward=LINEAR,
     name="reshape",
     native="reshape",
     examples=_shapes,
@@ -71,6 +72,7 @@ reshape_op = structural(
 transpose_op = structural(
     _transpose,
     lambda g, out, x, *, axes: np.transpose(g, tuple(int(a) for a in np.argsort(axes))),
+    pushforward=LINEAR,
     name="transpose",
     native="transpose",
     examples=_axes,
@@ -78,6 +80,7 @@ transpose_op = structural(
 broadcast_op = structural(
     _broadcast,
     lambda g, out, x, *, shape: sum_to(g, shape_of(x)),
+    pushforward=LINEAR,
     name="broadcast_to",
     native="broadcast",
     examples=_targets,
@@ -277,6 +280,7 @@ def _cast_examples(rng: np.random.Generator) -> Any:
 cast_op = structural(
     lambda x, *, dtype: np.asarray(x).astype(dtype),
     lambda g, out, x, *, dtype: g.astype(x.dtype),
+    pushforward=LINEAR,
     name="astype",
     examples=_cast_examples,
 )

@@ -7,7 +7,7 @@ results: its pullback sees all their adjoints at once. Gradients by a symmetric 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from ops.linalg import lift, operand, stand_in, transposed
 from ops.shape import shape_of
 
 EighResult: Any = type(np.linalg.eigh(np.eye(1)))
-SVDResult: Any = type(np.linalg.svd(np.eye(1)))
 QRResult: Any = type(np.linalg.qr(np.eye(1)))
 SlogdetResult: Any = type(np.linalg.slogdet(np.eye(1)))
 
@@ -37,6 +36,15 @@ def quiet(rule: Callable[..., Any]) -> Callable[..., Any]:
         return gradient if bool(np.all(np.isfinite(gradient))) else np.where(idle(g), 0.0, gradient)
 
     return pullback
+
+
+def along(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the pushforward of a function of one matrix of a rule for the tangent; that of a zero tangent is 0."""
+
+    def pushforward(tangents: Sequence[Any], out: Any, a: Any, **parameters: Any) -> Any:
+        return quiet(rule)(tangents[0], out, a, **parameters)
+
+    return pushforward
 
 
 def reciprocal(x: Any, tolerance: Any = 0.0) -> Any:
@@ -84,6 +92,19 @@ def _solve_pullback(position: int, g: Any, out: Any, a: Any, b: Any) -> Any:
     return np.where(idle(g), 0.0, -np.matmul(right, transposed(out)))
 
 
+def _solve_pushforward(tangents: Sequence[Any], out: Any, a: Any, b: Any) -> Any:
+    """Solve a dx = db - da x."""
+    vector = len(shape_of(b)) == 1
+    x, (da, right) = lift(out) if vector else out, tangents
+    if vector and right is not None:
+        right = lift(right)
+    if da is not None:
+        moved = np.where(idle(da), 0.0, np.matmul(da, x))
+        right = -moved if right is None else right - moved
+    dx = np.where(idle(right), 0.0, np.linalg.solve(a, right))
+    return np.reshape(dx, shape_of(dx)[:-1]) if vector else dx
+
+
 def _solve_examples(rng: np.random.Generator) -> Any:
     for make, shape in (
         (_regular(3), (3,)), (_regular(3), (3, 2)), (_regular(2, 4), (2,)), (_regular(2, 4), (2, 3)),
@@ -94,10 +115,17 @@ def _solve_examples(rng: np.random.Generator) -> Any:
         yield (make(rng), rng.normal(size=shape)), {}
 
 
-solve_op = structural(lambda a, b: np.linalg.solve(a, b), every=_solve_pullback, name="solve", examples=_solve_examples)
+solve_op = structural(
+    lambda a, b: np.linalg.solve(a, b),
+    every=_solve_pullback,
+    pushforward=_solve_pushforward,
+    name="solve",
+    examples=_solve_examples,
+)
 inv_op = structural(
     lambda a: np.linalg.inv(a),
     quiet(lambda g, out, a: -np.matmul(transposed(out), np.matmul(g, transposed(out)))),
+    pushforward=along(lambda t, out, a: -np.matmul(out, np.matmul(t, out))),
     name="inv",
     examples=_square_examples,
 )
@@ -161,18 +189,35 @@ def _symmetric(x: Any) -> Any:
     return 0.5 * (x + transposed(x))
 
 
+def _halved(x: Any) -> Any:
+    """Give the lower triangle, its diagonal halved."""
+    lower = np.tril(x)
+    return lower - 0.5 * eye_like(x) * lower
+
+
 @quiet
 def _cholesky_pullback(g: Any, out: Any, a: Any, *, upper: bool) -> Any:
     """Give L^-T P L^-1 with P the symmetric part of the lower triangle of L^T g, its diagonal halved."""
     lower, g = (transposed(out), transposed(g)) if upper else (out, g)
-    inner = np.tril(np.matmul(transposed(lower), g))
-    inner = _symmetric(inner - 0.5 * eye_like(a) * inner)
+    inner = _symmetric(_halved(np.matmul(transposed(lower), g)))
     half = np.linalg.solve(transposed(lower), inner)
     return np.linalg.solve(transposed(lower), transposed(half))
 
 
+def _cholesky_along(t: Any, out: Any, a: Any, *, upper: bool) -> Any:
+    """Give L P with P the lower triangle of the symmetric part of L^-1 t L^-T, its diagonal halved."""
+    lower = transposed(out) if upper else out
+    half = np.linalg.solve(lower, t)
+    pushed = np.matmul(lower, _halved(_symmetric(np.linalg.solve(lower, transposed(half)))))
+    return transposed(pushed) if upper else pushed
+
+
 cholesky_op = structural(
-    lambda a, *, upper: np.linalg.cholesky(a, upper=upper), _cholesky_pullback, name="cholesky", examples=_no_examples
+    lambda a, *, upper: np.linalg.cholesky(a, upper=upper),
+    _cholesky_pullback,
+    pushforward=along(_cholesky_along),
+    name="cholesky",
+    examples=_no_examples,
 )
 
 
@@ -202,7 +247,23 @@ def _eigh_pullback(g: Any, out: Any, a: Any, *, uplo: Any) -> Any:
     return _symmetric(np.matmul(vectors, np.matmul(inner, transposed(vectors))))
 
 
-eigh_op = structural(_eigh, _eigh_pullback, name="eigh", examples=_no_examples)
+def _eigh_along(t: Any, out: Any, a: Any, *, uplo: Any) -> Any:
+    """Give the diagonal of P = V^T t V, t made symmetric, and V (F * P)."""
+    if 0 in shape_of(a):
+        return np.zeros(shape_of(out), out.dtype)
+    values, vectors = out[..., 0, :], out[..., 1:, :]
+    gap, tolerance = gaps(values)
+    turned = np.matmul(transposed(vectors), np.matmul(_symmetric(t), vectors))
+    turning = np.matmul(vectors, reciprocal(gap, tolerance) * turned)
+    return np.concatenate([diagonal_row(turned), turning], axis=-2)
+
+
+def diagonal_row(x: Any) -> Any:
+    """Give the diagonal as a row."""
+    return np.expand_dims(np.diagonal(x, axis1=-2, axis2=-1), -2)
+
+
+eigh_op = structural(_eigh, _eigh_pullback, pushforward=along(_eigh_along), name="eigh", examples=_no_examples)
 
 
 def _eigvalsh_pullback(g: Any, out: Any, a: Any, *, uplo: Any) -> Any:
@@ -210,8 +271,17 @@ def _eigvalsh_pullback(g: Any, out: Any, a: Any, *, uplo: Any) -> Any:
     return np.matmul(scale(np.expand_dims(g, -2), vectors), transposed(vectors))
 
 
+def _eigvalsh_pushforward(tangents: Sequence[Any], out: Any, a: Any, *, uplo: Any) -> Any:
+    vectors = np.linalg.eigh(a, uplo)[1]
+    return np.sum(vectors * np.matmul(tangents[0], vectors), axis=-2)
+
+
 eigvalsh_op = structural(
-    lambda a, *, uplo: np.linalg.eigvalsh(a, uplo), _eigvalsh_pullback, name="eigvalsh", examples=_no_examples
+    lambda a, *, uplo: np.linalg.eigvalsh(a, uplo),
+    _eigvalsh_pullback,
+    pushforward=_eigvalsh_pushforward,
+    name="eigvalsh",
+    examples=_no_examples,
 )
 
 
@@ -226,91 +296,3 @@ def eigh(a: Any, UPLO: Any = "L") -> Any:
 def eigvalsh(a: Any, UPLO: Any = "L") -> Any:
     """Give eigenvalues of symmetric matrices."""
     return eigvalsh_op(a, uplo=UPLO.upper())
-
-
-# ---------------------------------------------------------------- singular values
-def _svd(a: Any) -> Any:
-    u, s, vh = np.linalg.svd(a, full_matrices=False)
-    return np.concatenate([u, s[..., None, :], transposed(vh)], axis=-2)
-
-
-@quiet
-def _svd_pullback(g: Any, out: Any, a: Any) -> Any:
-    """Rotate the gradient of the factors back.
-
-    With X, Y the antisymmetric parts of U^T g and V^T g, the divisions by s[j]^2 - s[i]^2 are split into
-    (X + Y) / (s[j] - s[i]) and (X - Y) / (s[j] + s[i]): where values coincide only the first is left out, so that
-    functions of U V^T are exact too.
-    """
-    if 0 in shape_of(a):
-        return a
-    m, n = shape_of(a)[-2:]
-    u, s, v = out[..., :m, :], out[..., m, :], out[..., m + 1 :, :]
-    gu, gs, gv = g[..., :m, :], g[..., m, :], g[..., m + 1 :, :]
-    left, right = np.matmul(transposed(u), gu), np.matmul(transposed(v), gv)
-    x, y = left - transposed(left), right - transposed(right)
-    gap, tolerance = gaps(s)
-    inner = reciprocal(gap, tolerance) * (x + y) + reciprocal(np.expand_dims(s, -2) + lift(s)) * (x - y)
-    inner = 0.5 * inner + eye_like(s) * np.expand_dims(gs, -2)
-    rows, columns = np.matmul(u, inner), transposed(v)
-    inverse = np.expand_dims(reciprocal(s), -2)
-    if m > n:
-        rows = rows + (gu - np.matmul(u, left)) * inverse
-    gradient = np.matmul(rows, columns)
-    if n > m:
-        gradient = gradient + np.matmul(u * inverse, transposed(gv - np.matmul(v, right)))
-    return gradient
-
-
-def _tall_examples(rng: np.random.Generator) -> Any:
-    for shape in ((3, 3), (4, 2), (1, 1), (2, 3, 2), (2, 1), (0, 0), (3, 0), (0, 2, 2)):
-        yield (rng.normal(size=shape) + 2 * np.eye(*shape[-2:]) * np.arange(1, shape[-1] + 1),), {}
-    yield (rng.normal(size=(4, 6))[:, ::2],), {}
-
-
-def _matrix_examples(rng: np.random.Generator) -> Any:
-    yield from _tall_examples(rng)
-    for shape in ((2, 4), (2, 1, 3), (0, 3)):
-        yield (rng.normal(size=shape) + 2 * np.eye(*shape[-2:]) * np.arange(1, shape[-1] + 1),), {}
-
-
-svd_op = structural(_svd, _svd_pullback, name="svd", examples=_matrix_examples)
-
-
-def _svdvals_pullback(g: Any, out: Any, a: Any) -> Any:
-    u, _, vh = np.linalg.svd(a, full_matrices=False)
-    return np.matmul(scale(np.expand_dims(g, -2), u), vh)
-
-
-svdvals_op = structural(
-    lambda a: np.linalg.svd(a, compute_uv=False), _svdvals_pullback, name="svdvals", examples=_matrix_examples
-)
-
-
-@handles(np.linalg.svd)
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
-    """Give the singular value decomposition."""
-    if hermitian and not compute_uv:
-        return np.flip(np.sort(np.abs(eigvalsh(a)), axis=-1), -1)
-    if hermitian:
-        values, vectors = eigh(a)
-        order = np.flip(np.argsort(np.abs(values), axis=-1), -1)
-        values = np.take_along_axis(values, order, axis=-1)
-        u = np.take_along_axis(vectors, np.expand_dims(order, -2), axis=-1)
-        return SVDResult(u, np.abs(values), transposed(u * np.expand_dims(np.sign(values), -2)))
-    if not compute_uv:
-        return svdvals_op(a)
-    m, n = shape_of(a)[-2:] if len(shape_of(a)) > 1 else (0, 0)
-    if full_matrices and m != n:
-        raise TypeError(
-            "np.linalg.svd of matrices that are not square needs full_matrices=False on recorded values: the further "
-            "vectors are not determined, so they have no derivative"
-        )
-    packed = svd_op(a)
-    return SVDResult(packed[..., :m, :], packed[..., m, :], transposed(packed[..., m + 1 :, :]))
-
-
-@handles(np.linalg.svdvals)
-def svdvals(x: Any, /) -> Any:
-    """Give singular values."""
-    return svdvals_op(x)

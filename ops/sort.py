@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from ops.catalog import handles, structural
+from ops.catalog import LINEAR, handles, structural
 from ops.index import ARRAY, index_op
 from ops.reduce import NOT_GIVEN, _check, max_op, min_op
 from ops.shape import shape_of
@@ -195,6 +195,7 @@ bincount_op = structural(
     lambda x, *weights, minlength: np.bincount(x, weights[0] if weights else None, minlength),
     None,
     lambda g, out, x, weights, *, minlength: index_op(g, x, spec=(ARRAY,)).astype(weights.dtype),
+    pushforward=LINEAR,
     name="bincount",
     examples=_bincount_examples,
 )
@@ -218,22 +219,36 @@ def _edges(a: Any, *, bins: int) -> Any:
     return np.histogram_bin_edges(a, bins)
 
 
+def _ends(a: Any, out: Any, bins: int) -> Any:
+    """Give the op of each end, its result, its parameters, and its share in each edge."""
+    weight = (np.arange(bins + 1) / bins).astype(out.dtype)
+    parameters = {"axis": tuple(range(len(shape_of(a)))), "keepdims": False}
+    return [(op, op(a, **parameters), parameters, share) for op, share in ((min_op, 1 - weight), (max_op, weight))]
+
+
 def _edges_pullback(g: Any, out: Any, a: Any, *, bins: int) -> Any:
-    weight = (np.arange(bins + 1) / bins).astype(g.dtype)
-    axes = tuple(range(len(shape_of(a))))
     total = 0.0 * a
-    for op, share in ((min_op, 1 - weight), (max_op, weight)):
-        extreme = op(a, axis=axes, keepdims=False)
-        rule: Any = op.pullback(0)
-        total = total + rule(np.sum(g * share), extreme, a, axis=axes, keepdims=False)
+    for op, end, parameters, share in _ends(a, out, bins):
+        total = total + op.pullback(0)(np.sum(g * share), end, a, **parameters)
     return total
+
+
+def _edges_pushforward(tangents: Any, out: Any, a: Any, *, bins: int) -> Any:
+    low, high = (op.push(tangents, end, a, **parameters) * share for op, end, parameters, share in _ends(a, out, bins))
+    return low + high
 
 
 def _edges_examples(rng: np.random.Generator) -> Any:
     yield (rng.normal(size=(2, 3)),), {"bins": 3}
 
 
-edges_op = structural(_edges, _edges_pullback, name="histogram_bin_edges", examples=_edges_examples)
+edges_op = structural(
+    _edges,
+    _edges_pullback,
+    pushforward=_edges_pushforward,
+    name="histogram_bin_edges",
+    examples=_edges_examples,
+)
 
 
 def _counts(a: Any, edges: Any, *weights: Any, bins: Any, limits: Any) -> Any:
@@ -249,6 +264,12 @@ def _counts_pullback(position: int, g: Any, out: Any, a: Any, edges: Any, *weigh
     return np.where(inside, picked, 0.0).astype(weights[0].dtype)
 
 
+def _counts_pushforward(tangents: Any, out: Any, a: Any, edges: Any, *weights: Any, bins: Any, limits: Any) -> Any:
+    if len(tangents) < 3 or tangents[2] is None:
+        return np.zeros(shape_of(out), out.dtype)
+    return counts_op(a, edges, tangents[2], bins=bins, limits=limits)
+
+
 def _counts_examples(rng: np.random.Generator) -> Any:
     a, edges = np.array([0.1, 0.4, 0.8, 1.7, -3.0, 2.4]), np.array([-1.0, 0.5, 1.0, 2.0])
     yield (a, edges, rng.normal(size=6)), {"bins": None, "limits": None}
@@ -256,7 +277,9 @@ def _counts_examples(rng: np.random.Generator) -> Any:
     yield (a.reshape(2, 3), edges, rng.normal(size=(2, 3))), {"bins": None, "limits": None}
 
 
-counts_op = structural(_counts, every=_counts_pullback, name="histogram", examples=_counts_examples)
+counts_op = structural(
+    _counts, every=_counts_pullback, pushforward=_counts_pushforward, name="histogram", examples=_counts_examples
+)
 
 
 @handles(np.histogram)

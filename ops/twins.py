@@ -29,7 +29,7 @@ def _shares(a: Any, axis: Any, *b: Any) -> Any:
     weighted = np.where(b[0] == 0, 0.0, b[0] * terms) if b else terms
     total = np.sum(weighted, axis=axis, keepdims=True)
     shares = np.where(total == 0, 0.0, terms / np.where(total == 0, 1.0, total))
-    return np.where(top == np.inf, infinite / count, shares)
+    return np.where(top == np.inf, (infinite / count).astype(a.dtype), shares)
 
 
 def _logsumexp_pullback(position: int, g: Any, out: Any, a: Any, *b: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -43,6 +43,16 @@ def _logsumexp_pullback(position: int, g: Any, out: Any, a: Any, *b: Any, axis: 
     return sum_to(scale(g, shares), shape_of(b[0]))
 
 
+def _logsumexp_pushforward(tangents: Any, out: Any, a: Any, *b: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    shares = _shares(a, axis, *b)
+    parts = []
+    if tangents[0] is not None:
+        parts.append(scale(tangents[0], np.where(b[0] == 0, 0.0, b[0] * shares) if b else shares))
+    if b and tangents[1] is not None:
+        parts.append(scale(tangents[1], shares))
+    return np.sum(parts[0] if len(parts) == 1 else parts[0] + parts[1], axis=axis, keepdims=keepdims)
+
+
 def _examples(rng: np.random.Generator) -> Any:
     for shape, axis in (((2, 3, 4), (1,)), ((2, 3), (0, 1)), ((5,), (0,))):
         for keepdims in (False, True):
@@ -51,7 +61,13 @@ def _examples(rng: np.random.Generator) -> Any:
     yield (rng.normal(size=(4, 6))[::2, ::-1].T,), {"axis": (0,), "keepdims": False}
 
 
-logsumexp_op = structural(_logsumexp, every=_logsumexp_pullback, name="logsumexp", examples=_examples)
+logsumexp_op = structural(
+    _logsumexp,
+    every=_logsumexp_pullback,
+    pushforward=_logsumexp_pushforward,
+    name="logsumexp",
+    examples=_examples,
+)
 
 
 def _as_array(x: Any) -> Any:
@@ -93,12 +109,20 @@ def _softmax_examples(rng: np.random.Generator) -> Any:
     yield (rng.normal(size=(4, 6))[::2, ::-1].T,), {"axis": (0,)}
 
 
+# The slope of softmax is symmetric: it pushes as it pulls.
 softmax_op = structural(
-    lambda x, *, axis: special.softmax(x, axis=axis), _softmax_pullback, name="softmax", examples=_softmax_examples
+    lambda x, *, axis: special.softmax(x, axis=axis),
+    _softmax_pullback,
+    pushforward=lambda tangents, out, x, *, axis: _softmax_pullback(tangents[0], out, x, axis=axis),
+    name="softmax",
+    examples=_softmax_examples,
 )
 log_softmax_op = structural(
     lambda x, *, axis: special.log_softmax(x, axis=axis),
     lambda g, out, x, *, axis: g - np.exp(out) * np.sum(g, axis=axis, keepdims=True),
+    pushforward=lambda tangents, out, x, *, axis: (
+        tangents[0] - np.sum(scale(tangents[0], np.exp(out)), axis=axis, keepdims=True)
+    ),
     name="log_softmax",
     examples=_softmax_examples,
 )

@@ -8,11 +8,14 @@ from tape.errors import (
     GradientCheckError,
     InputError,
     KernelError,
+    OutputError,
     ScalarOutputError,
     StaleTensorError,
+    TangentError,
     TapeError,
     UnsupportedError,
 )
+from tape.linear import jvp, linearize, vjp
 from tape.show import show
 from tape.tensor import Tensor
 from tape.transforms import elementwise_grad, grad, stop_gradient, value_and_grad
@@ -23,15 +26,20 @@ __all__ = [
     "GradientCheckError",
     "InputError",
     "KernelError",
+    "OutputError",
     "ScalarOutputError",
     "StaleTensorError",
+    "TangentError",
     "TapeError",
     "Tensor",
     "UnsupportedError",
     "check_grads",
     "elementwise_grad",
     "grad",
+    "jvp",
+    "linearize",
     "show",
     "stop_gradient",
     "value_and_grad",
+    "vjp",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import containers, record
+from tape import containers, natives, record
 from tape.errors import InputError, UnsupportedError
 from tape.layout import PYTHON_FLOAT
 from tape.tensor import Tensor
@@ -50,12 +50,17 @@ def positions(function: Callable[..., Any], argnums: Argnums, args: tuple[Any, .
 
 def bring(tape: Tape, x: Any, where: str) -> Tensor:
     """Put an input on the tape."""
+    t = _brought(tape, x, where)
+    tape.inputs.add(t._slot)
+    return t
+
+
+def _brought(tape: Tape, x: Any, where: str) -> Tensor:
     kind = type(x)
     if kind is float or kind is int or kind is np.float64:
         return record.leaf_number(tape, float(x), record.FLOAT if kind is np.float64 else PYTHON_FLOAT)
     if isinstance(x, Tensor):
-        x._alive()
-        raise UnsupportedError(f"{where} is a Tensor of an outer derivative: nested derivatives are not supported yet")
+        return _fresh(tape, x, where)
     if isinstance(x, bool | np.bool_) or not isinstance(x, np.ndarray | np.generic | int | float | complex):
         raise InputError(
             f"{where} is {described(x)}, which cannot be differentiated: give a floating-point array or number, "
@@ -76,6 +81,19 @@ def bring(tape: Tape, x: Any, where: str) -> Tensor:
     return record.input_array(tape, array)
 
 
+def _fresh(tape: Tape, x: Tensor, where: str) -> Tensor:
+    """Append a copy of a value of an outer derivative: by that slot the inner one differentiates."""
+    x._alive()
+    if x._tape is not tape:
+        raise UnsupportedError(f"{where} is recorded on another tape: pass its value, `t.numpy()`")
+    if x._layout.dtype.kind != "f":
+        raise InputError(
+            f"{where} is an array of {x.dtype}, whose gradient would be cut to whole numbers: "
+            "convert it to floating point first, `x.astype(float)`"
+        )
+    return natives.copied(x)
+
+
 def described(x: Any) -> str:
     """Name the type of a value, with its article."""
     name = type(x).__name__
@@ -87,6 +105,13 @@ def is_leaf(x: Any) -> bool:
     return isinstance(x, np.ndarray | float | int | np.generic | Tensor)
 
 
+def _typed(g: Any, x: Any) -> Any:
+    """Give a gradient the type of the argument, if that is a number."""
+    if isinstance(g, Tensor):
+        return g
+    return float(g) if type(x) in (float, int) else np.float64(g) if type(x) is np.float64 else g
+
+
 class Arguments:
     """The arguments of one call: those to differentiate brought onto the tape, in their containers."""
 
@@ -96,9 +121,11 @@ class Arguments:
         self.inputs: list[Tensor] = []
         self.originals: list[Any] = []
         self.structures: list[Any] = []
+        self.recorded = False
         for position in positions(function, argnums, args, kwargs):
             place: Any = self.kwargs if isinstance(position, str) else self.args
             x = place[position]
+            self.recorded |= isinstance(x, Tensor)
             name = f"argument {position!r}" if isinstance(position, str) else f"argument {position}"
             if is_leaf(x):
                 t = bring(tape, x, name)
@@ -116,6 +143,7 @@ class Arguments:
                 self.structures.append(None)
                 place[position] = record.handle(tape, t._slot, t._value, t._layout)
                 continue
+            self.recorded |= any(isinstance(leaf, Tensor) for leaf in leaves)
             names = containers.paths(x)
             brought = [
                 bring(tape, leaf, f"{name}, at {path or 'the top'}," if path else name)
@@ -129,10 +157,7 @@ class Arguments:
 
     def gather(self, gradients: list[Any]) -> Any:
         """Put gradients, one for each input, into the structure of the arguments."""
-        typed = [
-            float(g) if type(x) in (float, int) else np.float64(g) if type(x) is np.float64 else g
-            for g, x in zip(gradients, self.originals, strict=True)
-        ]
+        typed = [_typed(g, x) for g, x in zip(gradients, self.originals, strict=True)]
         results: list[Any] = []
         at = 0
         for structure in self.structures:

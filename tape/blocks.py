@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tape.compiled import bytes_of, float32s, float64s, inlined, int64s
+from tape.compiled import bytes_of, float32s, float64s, inlined, int32s, int64s
 from tape.layout import FLOAT32, FLOAT64, INT64
 
 BLOCK = 1024
@@ -15,6 +15,14 @@ def zero_bytes(address, count):
     memory = float32s(address, count // 4)
     for i in range(count // 4):
         memory[i] = 0.0
+
+
+@inlined
+def copy_bytes(target, source, count):
+    """Copy memory; `count` is a multiple of 4."""
+    into, origin = int32s(target, count // 4), int32s(source, count // 4)
+    for i in range(count // 4):
+        into[i] = origin[i]
 
 
 @inlined
@@ -42,15 +50,6 @@ def _load(address, code):
 
 
 @inlined
-def _index(pool, shape, ndim, start, axis):
-    """Give the index along an axis of the element at the flat position `start`."""
-    rest = start
-    for a in range(ndim - 1, axis, -1):
-        rest //= pool[shape + a]
-    return rest % pool[shape + axis]
-
-
-@inlined
 def _offset(pool, shape, strides, ndim, start):
     """Give the sum of index times stride for the element at the flat position `start`."""
     offset = 0
@@ -63,17 +62,34 @@ def _offset(pool, shape, strides, ndim, start):
 
 
 @inlined
-def gather_block(target, code, source, source_code, pool, shape, strides, ndim, start, n):
-    """Copy n elements from position `start` on, of a value of any strides and dtype, to contiguous memory."""
+def _row_step(pool, shape, strides, axes):
+    """Give the stride of the first axes taken as one axis; -1 if they have none in common."""
+    if axes <= 0:
+        return 0
+    step = pool[strides + axes - 1]
+    for axis in range(axes - 1, 0, -1):
+        if pool[strides + axis - 1] != pool[strides + axis] * pool[shape + axis]:
+            return -1
+    return step
+
+
+@inlined
+def gather_block(target, code, source, source_code, pool, shape, strides, unit, ndim, start, n):
+    """Copy n elements from position `start` on, of a value of any strides and dtype, to contiguous memory.
+
+    The strides are counted in `unit` bytes.
+    """
     done = 0
     length = pool[shape + ndim - 1] if ndim else 1
-    stride = pool[strides + ndim - 1] if ndim else 0
+    stride = pool[strides + ndim - 1] * unit if ndim else 0
     wide = float64s(target, n if code == FLOAT64 else 0)
     narrow = float32s(target, n if code == FLOAT32 else 0)
+    row, within = start // length, start % length
+    step = _row_step(pool, shape, strides, ndim - 1)
     while done < n:
-        position = start + done
-        at = source + _offset(pool, shape, strides, ndim, position)
-        run = min(n - done, length - position % length)
+        offset = row * step if step >= 0 else _offset(pool, shape, strides, ndim - 1, row)
+        at = source + within * stride + unit * offset
+        run = min(n - done, length - within)
         if code == FLOAT64 and source_code == FLOAT64:
             if stride == 8:
                 origin = float64s(at, run)
@@ -89,6 +105,8 @@ def gather_block(target, code, source, source_code, pool, shape, strides, ndim, 
             for i in range(run):
                 narrow[done + i] = _load(at + i * stride, source_code)
         done += run
+        row += 1
+        within = 0
 
 
 @inlined
@@ -129,16 +147,25 @@ def add_block(target, target_code, source, code, pool, shape, strides, ndim, sta
     while stride == 0 and axis > 0 and pool[strides + axis - 1] == 0:
         axis -= 1
         length *= pool[shape + axis]
+    row, within = start // length, start % length
+    step = _row_step(pool, shape, strides, axis)
     while done < n:
-        position = start + done
-        at = _offset(pool, shape, strides, ndim, position)
-        run = min(n - done, length - position % length)
+        at = within * stride + (row * step if step >= 0 else _offset(pool, shape, strides, axis, row))
+        run = min(n - done, length - within)
         if stride == 0:
             total = _total(source + done * width, code, run)
             if target_code == FLOAT32:
                 float32s(target + 4 * at, 1)[0] += total
             else:
                 float64s(target + 8 * at, 1)[0] += total
+        elif target_code == FLOAT64 and code == FLOAT64 and stride == 1:
+            t64, s64 = float64s(target + 8 * at, run), float64s(source + 8 * done, run)
+            for i in range(run):
+                t64[i] += s64[i]
+        elif target_code == FLOAT32 and code == FLOAT32 and stride == 1:
+            t32, s32 = float32s(target + 4 * at, run), float32s(source + 4 * done, run)
+            for i in range(run):
+                t32[i] += s32[i]
         elif target_code == FLOAT64 and code == FLOAT64:
             t64, s64 = float64s(target + 8 * at, (run - 1) * stride + 1), float64s(source + 8 * done, run)
             for i in range(run):
@@ -151,11 +178,16 @@ def add_block(target, target_code, source, code, pool, shape, strides, ndim, sta
                 else:
                     float64s(target + 8 * (at + i * stride), 1)[0] += amount
         done += run
+        row += 1
+        within = 0
 
 
 @inlined
 def _move_row(target, target_code, t, source, source_code, s, n, weight, new):
     """Add (or write) n weighted elements at stride s to n elements at stride t, strides in elements."""
+    if target_code == FLOAT64 and source_code == FLOAT64 and t == 0 and s == 1 and not new:
+        float64s(target, 1)[0] += weight * _total(source, FLOAT64, n)
+        return
     if target_code == FLOAT64 and source_code == FLOAT64 and s >= 0 and t > 0:
         into, origin = float64s(target, (n - 1) * t + 1), float64s(source, (n - 1) * s + 1)
         if t == 1 and s == 1:
@@ -193,14 +225,12 @@ def _move_row(target, target_code, t, source, source_code, s, n, weight, new):
 
 
 @inlined
-def move_elements(target, target_code, offset, source, source_code, pool, p, weight, new):
-    """Carry out a move (see `tape.instruction.move`): add elements of one adjoint to another's."""
+def move_elements(target, target_code, t_strides, source, source_code, s_strides, pool, p, weight, new):
+    """Carry out a move (see `tape.instruction.move`) from one value to another, whose strides stand in the pool."""
     ndim = pool[p]
     t_width = 4 if target_code == FLOAT32 else 8
     s_width = 4 if source_code == FLOAT32 else 8
     shape = p + 6
-    t_strides, s_strides = shape + ndim, shape + 2 * ndim
-    target += offset * t_width
     if ndim == 0:
         _move_row(target, target_code, 1, source, source_code, 1, 1, weight, new)
         return
@@ -210,9 +240,10 @@ def move_elements(target, target_code, offset, source, source_code, pool, p, wei
         rows *= pool[shape + axis]
     if n == 0:
         return
+    t_step, s_step = _row_step(pool, shape, t_strides, ndim - 1), _row_step(pool, shape, s_strides, ndim - 1)
     for row in range(rows):
-        t = _offset(pool, shape, t_strides, ndim, row * n)
-        s = _offset(pool, shape, s_strides, ndim, row * n)
+        t = row * t_step if t_step >= 0 else _offset(pool, shape, t_strides, ndim - 1, row)
+        s = row * s_step if s_step >= 0 else _offset(pool, shape, s_strides, ndim - 1, row)
         _move_row(
             target + t * t_width, target_code, pool[t_strides + ndim - 1],
             source + s * s_width, source_code, pool[s_strides + ndim - 1], n, weight, new,

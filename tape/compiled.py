@@ -39,6 +39,8 @@ class _Announcer(numba_event.Listener):
             message = f"compiling the backward kernel of {function.__name__.rpartition('_')[0]}"
         elif function.__module__ in ("tape.pullbacks", "tape.runs", "tape.sweep"):
             message = "compiling the reverse sweep"
+        elif function.__module__ == "tape.pushforwards":
+            message = "compiling the forward sweep"
         else:
             return
         if message not in self.said:
@@ -80,7 +82,10 @@ def _probe() -> int:
 def source_tag() -> str:
     """Name the source of the compiled modules: numba looks only at the file of a function, not at what it calls."""
     digest = hashlib.blake2b(digest_size=6)
-    for name in ("blocks", "compiled", "instruction", "layout", "machine", "pullbacks", "runs", "sweep", "wengert"):
+    for name in (
+        "blocks", "compiled", "instruction", "layout", "machine", "pullbacks", "pushforwards", "runs", "sweep",
+        "wengert",
+    ):  # fmt: skip
         digest.update((pathlib.Path(__file__).with_name(f"{name}.py")).read_bytes())
     return digest.hexdigest()
 

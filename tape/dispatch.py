@@ -10,11 +10,11 @@ import numpy as np
 
 from ops.catalog import FUNCTIONS, UFUNCS
 from ops.elementwise import MULTIPLE_OUTPUTS, where
-from tape import inplace, natives, record, recorders
+from tape import inplace, natives, products, record, recorders
 from tape.errors import DetachedError, UnsupportedError
 from tape.tensor import Tensor
 
-_recorders: dict[Any, Callable[..., Any]] = {}
+_recorders: dict[Any, Callable[..., Any]] = {np.matmul: products.multiply}
 
 
 def recorder(ufunc: Any) -> Callable[..., Any]:
@@ -69,7 +69,6 @@ def _first(ufunc: Any, inputs: tuple[Any, ...]) -> Any:
 
 
 _FUNCTION_OF_UFUNC: dict[Any, Any] = {
-    np.matmul: np.matmul,
     np.vecdot: np.vecdot,
     np.matvec: np.matvec,
     np.vecmat: np.vecmat,
@@ -146,10 +145,15 @@ def _method(ufunc: Any, method: str, inputs: tuple[Any, ...], keywords: dict[str
 
 def function(_: Tensor, func: Any, __: Any, args: Any, kwargs: Any) -> Any:
     """Record a NumPy function (NumPy's ``__array_function__``)."""
-    if not kwargs and len(args) == 1:
-        fast = natives.FAST.get(func)
-        if fast is not None:
-            return fast(*args)
+    if len(args) == 1:
+        if not kwargs:
+            fast = natives.FAST.get(func)
+            if fast is not None:
+                return fast(*args)
+        elif len(kwargs) == 1 and type(kwargs.get("axis")) is int:
+            along = natives.ALONG.get(func)
+            if along is not None:
+                return along(args[0], kwargs["axis"])
     handler = FUNCTIONS.get(func)
     if handler is not None:
         return handler(*args, **kwargs)

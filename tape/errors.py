@@ -15,8 +15,16 @@ class UnsupportedError(TapeError, TypeError, NotImplementedError):
     """A function or dtype that has no derivative rule here."""
 
 
-class ScalarOutputError(TapeError, TypeError, ValueError):
+class OutputError(TapeError, TypeError, ValueError):
+    """A function returned something that has no derivative: integers, a string, a value without has_aux."""
+
+
+class ScalarOutputError(OutputError):
     """A gradient was asked of an output that is not one number."""
+
+
+class TangentError(TapeError, TypeError, ValueError):
+    """A tangent or cotangent does not fit: its container, its shape, or its dtype."""
 
 
 class InputError(TapeError, TypeError):

@@ -12,35 +12,37 @@ from tape.blocks import BLOCK
 from tape.wengert import ENTRY, SCALARS
 
 if TYPE_CHECKING:
-    from tape.adjoints import Adjoints
+    from tape.memory import Sweep
 
 
-def watch(adjoints: Adjoints) -> None:
+def watch(sweep: Sweep) -> None:
     """Register the memory of a sweep, except the adjoints of arrays: the sweep notes those as it hands them out."""
-    tape, space = adjoints.tape, adjoints.tape.workspace
+    tape, space, memory = sweep.tape, sweep.tape.workspace, sweep.memory
     fixed = [
-        _whole(adjoints.state, "the machine"),
-        _whole(space.active[: tape.count], "activity"),
+        _whole(sweep.state, "the machine"),
+        _whole(memory.active[: tape.count], "activity"),
         _whole(space.table, "the table of instructions"),
         _whole(space.pool, "the pool of plans"),
         _whole(space.operands, "operands"),
         _whole(kernels.numbers, "the kernels on numbers"),
         _whole(table.addresses, "the table of pullbacks"),
-        _whole(adjoints.heads, "heads of free adjoints"),
-        _whole(adjoints.missing, "missing kernels"),
-        *_scratch(space.scratch),
+        _whole(table.forward_addresses, "the table of pushforwards"),
+        _whole(memory.last_use[: tape.count], "last uses"),
+        _whole(memory.heads, "heads of free adjoints"),
+        _whole(memory.missing, "missing kernels"),
+        *_scratch(memory.scratch),
         *_values(tape),
     ]
     numbers = [
         (_whole(space.entries[: tape.count], "entries"), ENTRY, 16),
-        (_whole(space.cells[: tape.count], "cells"), 8, 0),
+        (_whole(memory.cells[: tape.count], "cells"), 8, 0),
     ]
 
     def room() -> tuple[int, int]:
-        memory, address = space.adjoints
-        return address, address + len(memory)
+        arena, address = memory.arena
+        return address, address + len(arena)
 
-    checked.watch(adjoints.machine, tape, checked.Blocks(fixed, numbers, room))
+    checked.watch(sweep.machine, tape, checked.Blocks(fixed, numbers, room))
 
 
 def _whole(array: np.ndarray[Any, Any], name: str) -> checked.Block:

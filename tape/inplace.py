@@ -199,7 +199,7 @@ class Filling(Tensor):
         self.__class__ = Tensor  # type: ignore[assignment]
         self._slot, self._value = slot, value  # type: ignore[misc]
         self._pending = None
-        move_to(self, _fill(self, depth, writes))
+        move_to(self, filled(self, depth, writes))
 
     @property
     def _slot(self) -> int:  # type: ignore[override]
@@ -271,7 +271,7 @@ def _live_views(x: Tensor) -> bool:
     return bool(views) and any(v() is not None for v in views)
 
 
-def _fill(x: Tensor, depth: int, writes: dict[tuple[int, ...], Tensor]) -> Tensor:
+def filled(x: Tensor, depth: int, writes: dict[tuple[int, ...], Tensor]) -> Tensor:
     """Append the entry that carries out gathered writes."""
     tape, layout = x._tape, x._layout
     out = layout if layout.dense else layout_of(layout.shape, layout.dtype)

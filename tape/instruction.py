@@ -13,7 +13,7 @@ from ops.catalog import LEAF, Elementwise, Structural
 from tape.layout import FLOAT32, FLOAT64, Layout
 from tape.wengert import ARITY, BYTES, CELL, DTYPE, EXTENT, KIND, OPCODE, READY, Workspace
 
-NOTHING, ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, JOIN, HOST, RUN = range(10)
+NOTHING, ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, JOIN, HOST, RUN, EXTREME = range(11)
 """Kinds of instruction, by what the sweep does for them. NOTHING: a leaf, or an op without slope. RUN is the kind
 of no instruction: it is what the sweep does for elementwise ones on large arrays."""
 
@@ -158,7 +158,7 @@ def matmul(space: Workspace, detail: Any, a: Layout, b: Layout, out: Layout) -> 
     n, b_strides = (b.shape[1], b.strides) if b.ndim == 2 else (1, (b.strides[0], size))
     columns = _columns(MATMUL, 2, detail[0].code, out)
     return space.add_instruction(
-        detail, columns, [m, a.shape[-1], n, out.code, *a_strides, *b_strides, a.nbytes + b.nbytes]
+        detail, columns, [m, a.shape[-1], n, out.code, *a_strides, *b_strides, a.nbytes + b.nbytes + out.nbytes]
     )
 
 
@@ -190,3 +190,9 @@ def gather(space: Workspace, detail: Any, out: Layout, rows: int, width: int, co
     """Make the instruction that takes rows by an integer array (its second operand), repeats allowed."""
     columns = _columns(GATHER, 2, detail[0].code, out)
     return space.add_instruction(detail, columns, [rows, width, count, out.code])
+
+
+def extreme(space: Workspace, detail: Any, out: Layout, outer: int, count: int, inner: int) -> int:
+    """Make the instruction of a maximum or minimum: of an array seen as (outer, count, inner), over the middle axis."""
+    columns = _columns(EXTREME, 1, detail[0].code, out)
+    return space.add_instruction(detail, columns, [outer, count, inner, out.code])

@@ -6,17 +6,17 @@ import numpy as np
 
 from tape.blocks import gather_block
 from tape.compiled import bytes_of, compiled, float64s, inlined, int32s, int64s, note
-from tape.instruction import DIRECT, SINGLE, UNREAD
+from tape.instruction import DIRECT, FILL, JOIN, SINGLE, UNREAD
 from tape.layout import FLOAT32
-from tape.wengert import BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTENT, SCALARS
+from tape.wengert import ARITY, BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTENT, KIND, SCALARS
 
 (
     COUNT, ENTRIES, CELLS, ACTIVITY, ROWS, TABLE, POOL_SIZE, POOL, OPERANDS_SIZE, OPERANDS, NUMBERS, HEADS_SIZE, HEADS,
     MISSING, SCRATCH, TOP, LIMIT, NEEDED, MATMUL64, MATMUL64_DATA, MATMUL32, MATMUL32_DATA,
-    PULLBACKS,
-) = range(23)  # fmt: skip
+    PULLBACKS, PUSHFORWARDS, LAST_USE,
+) = range(25)  # fmt: skip
 """The machine: a block of integers, most of them addresses, that stands for all that a sweep works on."""
-STATE = 24
+STATE = 26
 MISSING_SIZE = 64
 
 INACTIVE, ACTIVE, WANTED = range(3)
@@ -85,6 +85,34 @@ def operands_of(m):
 
 
 @inlined
+def last_uses(m):
+    """Give for each slot the last entry that reads its tangent."""
+    return int32s(word(m, LAST_USE), word(m, COUNT))
+
+
+@inlined
+def operand_count(m, e):
+    """Give the number of slots that an entry reads."""
+    row = entry(m, e, 0) - SCALARS
+    if row < 0:
+        bits = int64s(word(m, NUMBERS), 4 * SCALARS)[4 * (row + SCALARS) + 2]
+        return 0 if bits == 0 else 2
+    arity = column(m, row, ARITY)
+    return arity if arity >= 0 else operands_of(m)[entry(m, e, 1)]
+
+
+@inlined
+def operand(m, e, k):
+    """Give the k-th slot that an entry reads."""
+    row = entry(m, e, 0) - SCALARS
+    if row < 0 or column(m, row, ARITY) >= 0:
+        return entry(m, e, 1 + k)
+    kind = column(m, row, KIND)
+    step = 2 if kind == FILL else 3 if kind == JOIN else 1
+    return operands_of(m)[entry(m, e, 1) + 1 + k * step]
+
+
+@inlined
 def value_of(m, slot):
     """Give the address of a slot's value."""
     row = entry(m, slot, 0) - SCALARS
@@ -120,6 +148,15 @@ def adjoint_of(m, slot):
 
 
 @inlined
+def tangent_of(m, slot):
+    """Give the address of the tangent of an active slot."""
+    row = entry(m, slot, 0) - SCALARS
+    if row < 0 or column(m, row, CELL) != 0:
+        return word(m, CELLS) + 8 * slot
+    return adjoints_of(m)[slot]
+
+
+@inlined
 def dtype_of(m, slot):
     """Give the dtype code of a slot."""
     row = entry(m, slot, 0) - SCALARS
@@ -150,5 +187,5 @@ def operand_block(m, slot, k, p, ndim, start, n, code, scratch):
         return address + start * width, 1
     if how == SINGLE:
         return address, 1 if n == 1 else 0
-    gather_block(scratch, code, address, pool_of(m)[q + 1], pool_of(m), p + 3, q + 3, ndim, start, n)
+    gather_block(scratch, code, address, pool_of(m)[q + 1], pool_of(m), p + 3, q + 3, 1, ndim, start, n)
     return scratch, 1

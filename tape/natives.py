@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from ops.catalog import Structural
+from ops.elementwise import positive
 from ops.index import index_op, spec_of
-from ops.reduce import mean_op, sum_op
+from ops.reduce import max_op, mean_op, min_op, sum_op
 from ops.shape import reshape_op, transpose_op
-from tape import instruction
+from tape import instruction, kernels, reductions
 from tape.layout import FLOAT, FLOAT32, FLOAT64, Layout, contiguous_strides, layout_of, result_layout
 from tape.products import matmul
 from tape.record import NATIVES, constant, handle, place, tape_of
@@ -58,6 +59,19 @@ def _view(
     if address is None:
         address = tape.address(x._slot) + offset[0]
     return handle(tape, tape.append_array(row, x._slot, -1, offset[1], address), value, layout)
+
+
+kernels.enable_numbers(positive)
+
+
+def copied(x: Tensor) -> Tensor:
+    """Append an entry with the same value: a slot of its own, by which to differentiate."""
+    tape, layout = x._tape, x._layout
+    if layout.cell:
+        return handle(tape, tape.append_number(positive.code, x._slot, x._slot, x._value), x._value, layout)
+    axes = tuple(range(layout.ndim))
+    units = _units(layout.shape)
+    return _view(x, transpose_op, axes, x._value, (0, 0), lambda: units, {"axes": axes}, bijective=True)
 
 
 def reshape(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
@@ -223,8 +237,9 @@ def index(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor 
     value_offset, adjoint_offset, strides = where
     bijective = value.size == x._layout.size
     return _view(
-        x, op, tuple(strides), value, (value_offset, adjoint_offset), lambda: strides, parameters, bijective=bijective
-    )
+        x, op, tuple(strides), value, (value_offset, adjoint_offset), lambda: strides, {"strides": tuple(strides)},
+        bijective=bijective,
+    )  # fmt: skip
 
 
 def _rows(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
@@ -251,66 +266,27 @@ def _rows(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor 
     return place(tape, found[0], (x, chosen), result, out)
 
 
-def _reduction(scaled: bool) -> Callable[..., Tensor | None]:
-    def reduce(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
-        (x,) = operands
-        layout = x._layout
-        if layout.cell or not instruction.floating(layout):
-            return None
-        axis, keepdims = parameters["axis"], parameters["keepdims"]
-        tape = x._tape
-        key = (op, layout, axis, keepdims)
-        found = tape.instructions.get(key)
-        result = op.forward(x._value, axis=axis, keepdims=keepdims)
-        if found is None:
-            out = layout_of(np.shape(result), np.asarray(result).dtype)
-            reduced = tuple(1 if d in axis else n for d, n in enumerate(layout.shape))
-            adjoint = [0 if d in axis else s for d, s in enumerate(_units(reduced))]
-            count = layout.size // max(1, int(np.prod(reduced)))
-            row = instruction.move(
-                tape.workspace, (op, (layout,), out, parameters), layout, out, layout.shape, _units(layout.shape),
-                adjoint, bijective=True, scale=1.0 / count if scaled and count else 1.0,
-            )  # fmt: skip
-            found = tape.instructions[key] = row, out
-        return place(tape, found[0], (x,), result if found[1].cell else np.asarray(result), found[1])
-
-    return reduce
-
-
-def _whole(op: Structural, divided: bool) -> Callable[[Tensor], Tensor]:
-    """Make what records a reduction over all axes called without further arguments."""
-
-    def reduce(a: Tensor) -> Tensor:
-        tape = a._tape
-        if tape.owner != get_ident():
-            tape.refuse()
-        value = a._value
-        found = tape.instructions.get((op, a._layout))
-        if found is None:
-            made: Tensor = op(a, axis=tuple(range(a._layout.ndim)), keepdims=False)
-            row = int(tape.workspace.entries[made._slot, 0])
-            if made._layout.cell and row >= SCALARS and a._layout.shape:
-                tape.instructions[op, a._layout] = row, made._layout
-            return made
-        result = float(np.add.reduce(value, None))
-        if divided:
-            result /= a._layout.size
-        return handle(tape, tape.append_element(found[0], a._slot, 0, result), result, FLOAT)
-
-    return reduce
-
-
 def transposed(x: Tensor) -> Tensor:
     """Append the transpose: `x.T`."""
     return transpose_op(x, axes=tuple(range(x._layout.ndim))[::-1])
 
 
 FAST: dict[Any, Callable[[Any], Tensor]] = {
-    np.sum: _whole(sum_op, False),
-    np.mean: _whole(mean_op, True),
+    np.sum: reductions.whole(sum_op, np.add),
+    np.mean: reductions.whole(mean_op, np.add, divided=True),
+    np.max: reductions.whole(max_op, np.maximum),
+    np.min: reductions.whole(min_op, np.minimum),
     np.transpose: transposed,
 }
 """What records the commonest calls of one argument."""
+
+ALONG: dict[Any, Callable[[Any, int], Tensor]] = {
+    np.sum: reductions.along(sum_op, np.add),
+    np.mean: reductions.along(mean_op, np.add, divided=True),
+    np.max: reductions.along(max_op, np.maximum),
+    np.min: reductions.along(min_op, np.minimum),
+}
+"""What records the commonest calls of one argument and an axis."""
 
 
 def concatenate(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
@@ -352,8 +328,9 @@ NATIVES.update(
         "transpose": transpose,
         "broadcast": broadcast,
         "index": index,
-        "sum": _reduction(False),
-        "mean": _reduction(True),
+        "sum": reductions.additive(scaled=False),
+        "mean": reductions.additive(scaled=True),
+        "extreme": reductions.extreme,
         "matmul": matmul,
         "concatenate": concatenate,
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.catalog import Structural
+from ops.catalog import FUNCTIONS, Structural
 from ops.linalg import matmul_op
 from tape import instruction
 from tape.layout import FLOAT32, FLOAT64, Layout, layout_of
@@ -47,6 +47,7 @@ def _product(tape: Tape, found: tuple[int, Layout], a: Tensor, b: Tensor) -> Ten
 
 
 _MATRICES = (Tensor, np.ndarray, list, tuple)
+_ARRAYS = (Tensor, np.ndarray)
 
 
 def product(x: Any, y: Any) -> Any:
@@ -60,3 +61,10 @@ def product(x: Any, y: Any) -> Any:
         return NotImplemented
     made = matmul(matmul_op, (x, y), {})
     return matmul_op(x, y) if made is None else made
+
+
+def multiply(x: Any, y: Any) -> Any:
+    """Append a matrix product: ``np.matmul(x, y)``, which is also what an array makes of ``array @ y``."""
+    if type(x) in _ARRAYS and type(y) in _ARRAYS:
+        return product(x, y)
+    return FUNCTIONS[np.matmul](x, y)

@@ -43,11 +43,8 @@ def repeats(m, row, k):
 
 
 @inlined
-def contribute(m, e, row, k, start, n, g, into, fresh):
-    """Pass a block of n elements on to operand k: write it if `into` is fresh, else add it.
-
-    `g` is where the block is in the adjoint, `into` where it is in the operand's (if that is repeated, its beginning).
-    """
+def weigh(m, e, row, k, start, n, g, result):
+    """Write a block of n elements of an adjoint or tangent, each times the partial by operand k."""
     p = column(m, row, PLAN)
     ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
     scratch = word(m, SCRATCH)
@@ -60,10 +57,21 @@ def contribute(m, e, row, k, start, n, g, into, fresh):
     if arity > 2:
         c, h = operand_block(m, entry(m, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
     out, _ = operand_block(m, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
-    result = into if fresh else scratch
     call_array_kernel(column(m, row, KERNEL + k), n, result, g, a, b, c, out, i, j, h, 0)
+
+
+@inlined
+def contribute(m, e, row, k, start, n, g, into, fresh):
+    """Pass a block of n elements on to operand k: write it if `into` is fresh, else add it.
+
+    `g` is where the block is in the adjoint, `into` where it is in the operand's (if that is repeated, its beginning).
+    """
+    scratch = word(m, SCRATCH)
+    weigh(m, e, row, k, start, n, g, into if fresh else scratch)
     if fresh:
         return
+    p = column(m, row, PLAN)
+    ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
     if repeats(m, row, k):
         strides = p + 3 + ndim + k * (3 + 2 * ndim) + 3 + ndim
         dtype = dtype_of(m, entry(m, e, 1 + k))
@@ -102,7 +110,10 @@ def pull_move(m, e, row, g, stop):
         zero_bytes(target, pool_of(m)[p + 5])
         new = False
     weight = float64s(word(m, POOL) + 8 * (p + 4), 1)[0]
-    move_elements(target, pool_of(m)[p + 2], entry(m, e, 3), g, pool_of(m)[p + 3], pool_of(m), p, weight, new)
+    ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
+    into = target + entry(m, e, 3) * (4 if code == FLOAT32 else 8)
+    strides = p + 6 + ndim
+    move_elements(into, code, strides, g, pool_of(m)[p + 3], strides + ndim, pool_of(m), p, weight, new)
     return e - 1
 
 
@@ -125,16 +136,18 @@ def _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1):
 @inlined
 def _finite(address, single, size):
     """Tell whether all elements are finite: the exponent of inf and NaN has every bit set."""
-    bad = 0
+    # The exponent less all bits is negative unless it has them all, and so is what negative numbers have in common.
     if single:
+        common = np.int32(-1)
         narrow = int32s(address, size)
         for i in range(size):
-            bad += np.int32(narrow[i] & 0x7F800000) == 0x7F800000
-    else:
-        wide = int64s(address, size)
-        for i in range(size):
-            bad += (wide[i] & 0x7FF0000000000000) == 0x7FF0000000000000
-    return bad == 0
+            common &= np.int32(np.int32(narrow[i] & 0x7F800000) - np.int32(0x7F800000))
+        return common < 0
+    shared = -1
+    wide = int64s(address, size)
+    for i in range(size):
+        shared &= (wide[i] & 0x7FF0000000000000) - 0x7FF0000000000000
+    return shared < 0
 
 
 @inlined
@@ -161,7 +174,8 @@ def _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1):
 
 
 @inlined
-def _product(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1):
+def multiply_matrices(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1):
+    """Write the matrix product a @ b, where a factor of exactly 0 makes 0 of whatever the other is."""
     _multiply(m, single, a, b, target, rows, inner, columns, a0, a1, b0, b1)
     if not _finite(target, single, rows * columns):
         _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1)
@@ -184,12 +198,12 @@ def pull_matmul(m, e, row, g, stop):
             note(m, result, size * width)
         other = value_of(m, entry(m, e, 2 - k))
         if k == 0:
-            _product(
+            multiply_matrices(
                 m, single, g, other, result, rows, columns, inner,
                 columns * width, width, pool_of(m)[p + 7], pool_of(m)[p + 6],
             )  # fmt: skip
         else:
-            _product(
+            multiply_matrices(
                 m, single, other, g, result, inner, rows, columns,
                 pool_of(m)[p + 5], pool_of(m)[p + 4], columns * width, width,
             )  # fmt: skip
@@ -274,4 +288,84 @@ def pull_join(m, e, row, g, stop):
             zero_bytes(target, rows * width * size)
         for r in range(rows):
             add_plain(target + r * width * size, g + (r * whole + offset) * size, code, width)
+    return e - 1
+
+
+@inlined
+def _count_extremes(values, extremes, counts, n):
+    for j in range(n):
+        counts[j] += 1.0 if values[j] == extremes[j] else 0.0
+
+
+@inlined
+def _hand_out(values, extremes, shares, into, n, new):
+    if new:
+        for j in range(n):
+            into[j] = shares[j] if values[j] == extremes[j] else 0.0
+    else:
+        for j in range(n):
+            into[j] += shares[j] if values[j] == extremes[j] else 0.0
+
+
+@inlined
+def _share_columns(single, shares, x, out, g, target, count, stride, n, new):
+    """Share each of n adjoints among the elements of a column, `stride` bytes apart, that equal its extreme."""
+    into = float64s(shares, n)
+    for j in range(n):
+        into[j] = 0.0
+    for i in range(count):
+        row = x + i * stride
+        if single:
+            _count_extremes(float32s(row, n), float32s(out, n), into, n)
+        else:
+            _count_extremes(float64s(row, n), float64s(out, n), into, n)
+    for j in range(n):
+        into[j] = _number_at(g + j * (4 if single else 8), single) / max(into[j], 1.0)
+    for i in range(count):
+        row, at = x + i * stride, target + i * stride
+        if single:
+            _hand_out(float32s(row, n), float32s(out, n), into, float32s(at, n), n, new)
+        else:
+            _hand_out(float64s(row, n), float64s(out, n), into, float64s(at, n), n, new)
+
+
+@inlined
+def _share_row(values, extreme, adjoint, into, n, new):
+    """Share an adjoint among the elements of a row that equal its extreme."""
+    winners = 0
+    for i in range(n):
+        winners += values[i] == extreme
+    share = adjoint / max(float(winners), 1.0)
+    if new:
+        for i in range(n):
+            into[i] = share if values[i] == extreme else 0.0
+    else:
+        for i in range(n):
+            into[i] += share if values[i] == extreme else 0.0
+
+
+def pull_extreme(m, e, row, g, stop):
+    """Share each adjoint of a maximum or minimum evenly among the elements that equal it; none equals NaN."""
+    p = column(m, row, PLAN)
+    outer, count, inner = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    single = pool_of(m)[p + 3] == FLOAT32
+    width = 4 if single else 8
+    slot = entry(m, e, 1)
+    target, new = adjoint_of(m, slot)
+    x, out = value_of(m, slot), value_of(m, e)
+    for o in range(outer):
+        at, into = x + o * count * inner * width, target + o * count * inner * width
+        if inner == 1:
+            extreme, adjoint = _number_at(out + o * width, single), _number_at(g + o * width, single)
+            if single:
+                _share_row(float32s(at, count), extreme, adjoint, float32s(into, count), count, new)
+            else:
+                _share_row(float64s(at, count), extreme, adjoint, float64s(into, count), count, new)
+            continue
+        for start in range(0, inner, BLOCK):
+            n = min(BLOCK, inner - start)
+            near, far = start * width, (o * inner + start) * width
+            _share_columns(
+                single, word(m, SCRATCH), at + near, out + far, g + far, into + near, count, inner * width, n, new
+            )
     return e - 1

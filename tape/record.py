@@ -65,7 +65,7 @@ def leaf_array(tape: Tape, array: np.ndarray[Any, Any], *, copy: bool = True) ->
 
 def plain_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
     """Append a user's array as a leaf: a copy if it is small, else the array itself, read-only while the tape lives."""
-    if array.nbytes <= COPIED or not array.flags.aligned:
+    if array.nbytes <= COPIED or tape.copies or not array.flags.aligned:
         return leaf_array(tape, array)
     known = tape.plain.get(id(array))
     if known is None:
@@ -77,7 +77,8 @@ def plain_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
 
 def input_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
     """Append an argument as a leaf: itself if it has gaps in memory, since they decide whether a reshape is a view."""
-    if array.nbytes <= COPIED and not layout_of(array.shape, array.dtype, array.strides).dense and array.flags.aligned:
+    gaps = not layout_of(array.shape, array.dtype, array.strides).dense
+    if gaps and array.nbytes <= COPIED and array.flags.aligned and not tape.copies:
         lock(tape.locked, array)
         tape.samples.append((array, sample(array)))
         return leaf_array(tape, array, copy=False)

@@ -12,7 +12,8 @@ from tape.arguments import Argnums
 from tape.instruction import FILL, JOIN
 from tape.layout import FLOAT
 from tape.tensor import Tensor
-from tape.transforms import record_call
+from tape.trace import Trace
+from tape.transforms import Transform
 from tape.wengert import ARITY, KIND, SCALARS, Tape
 
 _LONG = 40
@@ -189,14 +190,18 @@ def show(
        2  multiply  0 1       ()     float64  1.81859
     """
 
-    def read(tape: Tape, inputs: list[Tensor], _: Any) -> Listing:
+    def read(tape: Tape, inputs: list[Tensor], first: int) -> Listing:
         slots = {t._slot for t in inputs}
-        shown = list(range(tape.count))
-        if tape.count > head + tail + 1:
-            shown[head : tape.count - tail] = []
+        shown = list(range(first, tape.count))
+        if len(shown) > head + tail + 1:
+            shown[head : len(shown) - tail] = []
         return Listing([read_entry(tape, slot, slots) for slot in shown], tape.count)
 
     if isinstance(function, Tensor):
         function._alive()
-        return read(function._tape, [], function)
-    return record_call(read, function, argnums, args, kwargs)
+        return read(function._tape, [], 0)
+    made: Any = function
+    if isinstance(made, Transform):
+        made, argnums = made.function, made.argnums
+    with Trace(made, argnums, args, kwargs) as trace:
+        return read(trace.tape, trace.inputs, trace.first)

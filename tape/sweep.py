@@ -1,14 +1,15 @@
-"""The reverse sweep: a compiled loop over the entries, last to first.
+"""The sweeps: compiled loops over the entries, last to first for adjoints and first to last for tangents.
 
 Each entry whose adjoint is not zero passes it on to its operands. Adjoints of numbers stand in `cells`, one for each
 slot; for an array the cell holds the address of its adjoint, 0 until a first contribution arrives. Memory of an adjoint
-is given to later ones as soon as its entry has been processed.
+is given to later ones as soon as its entry has been processed. In a forward sweep tangents stand in the same places;
+their memory is given on after their last use.
 """
 
 from __future__ import annotations
 
 from tape.compiled import call_number_kernel, call_pullback, compiled, float64s, inlined, int32s, int64s
-from tape.instruction import ELEMENTWISE, FILL, HOST, JOIN, MATMUL, RUN
+from tape.instruction import ELEMENTWISE, HOST, MATMUL, RUN
 from tape.machine import (
     ACTIVE,
     CELLS,
@@ -19,19 +20,23 @@ from tape.machine import (
     NEEDED,
     NUMBERS,
     PULLBACKS,
+    PUSHFORWARDS,
     STATE,
     activity_of,
+    adjoint_of,
     adjoints_of,
     cells_of,
     column,
     entry,
-    operands_of,
+    last_uses,
+    operand,
+    operand_count,
     pool_of,
     release,
     word,
 )
 from tape.runs import LONG
-from tape.wengert import ARITY, BYTES, CELL, KIND, PLAN, READY, SCALARS
+from tape.wengert import BYTES, CELL, KIND, PLAN, READY, SCALARS
 
 
 @compiled()
@@ -59,7 +64,7 @@ def activate(m, first, last):
             active[e] = ACTIVE
             ready = numbers[4 * instruction + 3]
         else:
-            if column(m, row, KIND) == 0 or not _operand_active(m, e, row):
+            if column(m, row, KIND) == 0 or not _operand_active(m, e):
                 continue
             active[e] = ACTIVE
             needed += column(m, row, BYTES)
@@ -73,20 +78,10 @@ def activate(m, first, last):
 
 
 @inlined
-def _operand_active(m, e, row):
+def _operand_active(m, e):
     active = activity_of(m)
-    arity = column(m, row, ARITY)
-    if arity >= 0:
-        for k in range(arity):
-            if active[entry(m, e, 1 + k)] != 0:
-                return True
-        return False
-    operands = operands_of(m)
-    start = entry(m, e, 1)
-    kind = column(m, row, KIND)
-    step = 2 if kind == FILL else 3 if kind == JOIN else 1
-    for k in range(operands[start]):
-        if active[operands[start + 1 + k * step]] != 0:
+    for k in range(operand_count(m, e)):
+        if active[operand(m, e, k)] != 0:
             return True
     return False
 
@@ -170,3 +165,79 @@ def _array_entry(m, e, row, stop):
     if not cell:
         release(m, e, row)
     return following
+
+
+# ---------------------------------------------------------------- forwards
+@compiled()
+def reach(m, first, last):
+    """Leave active only what an output depends on (its last use is set), and note the last use of each slot."""
+    active, last_use = activity_of(m), last_uses(m)
+    for e in range(last, first - 1, -1):
+        if active[e] == 0:
+            continue
+        if last_use[e] < 0:
+            if active[e] == ACTIVE:
+                active[e] = 0
+            continue
+        if active[e] == ACTIVE:
+            for k in range(operand_count(m, e)):
+                slot = operand(m, e, k)
+                if active[slot] != 0 and last_use[slot] < 0:
+                    last_use[slot] = e
+
+
+@compiled()
+def push(m, start, stop):
+    """Compute the tangents of the entries from `start` to `stop`; give the first one that Python must do, or -1."""
+    cells, active = cells_of(m), activity_of(m)
+    entries = int32s(word(m, ENTRIES), 6 * word(m, COUNT))
+    values = float64s(word(m, ENTRIES), 3 * word(m, COUNT))
+    numbers = int64s(word(m, NUMBERS), 4 * SCALARS)
+    for e in range(start, stop + 1):
+        if active[e] != ACTIVE:
+            continue
+        instruction = entries[6 * e]
+        if instruction >= SCALARS:
+            if not _push_array(m, e, instruction - SCALARS, stop):
+                return e
+            continue
+        a, b = entries[6 * e + 1], entries[6 * e + 2]
+        x, y, out = values[3 * a + 2], values[3 * b + 2], values[3 * e + 2]
+        first, second = numbers[4 * instruction], numbers[4 * instruction + 1]
+        tangent = 0.0
+        if first != 0 and active[a] != 0 and cells[a] != 0.0:
+            slope = call_number_kernel(first, x, y, out)
+            if slope != 0.0:
+                tangent += slope * cells[a]
+        if second != 0 and active[b] != 0 and cells[b] != 0.0:
+            slope = call_number_kernel(second, x, y, out)
+            if slope != 0.0:
+                tangent += slope * cells[b]
+        cells[e] = tangent
+    return -1
+
+
+@inlined
+def _push_array(m, e, row, stop):
+    """Compute the tangent of an entry on arrays; tell whether there is compiled code for it."""
+    pushforward = int64s(word(m, PUSHFORWARDS), 16)[column(m, row, KIND)]
+    if pushforward == 0:
+        return False
+    if column(m, row, CELL) != 0:
+        tangent = word(m, CELLS) + 8 * e
+    else:
+        tangent, _ = adjoint_of(m, e)
+    call_pullback(pushforward, m, e, row, tangent, stop)
+    release_operands(m, e)
+    return True
+
+
+@compiled()
+def release_operands(m, e):
+    """Hand on the memory of the tangents that entry e was the last to use."""
+    for k in range(operand_count(m, e)):
+        slot = operand(m, e, k)
+        if activity_of(m)[slot] == ACTIVE and last_uses(m)[slot] == e:
+            row = entry(m, slot, 0) - SCALARS
+            if row >= 0 and column(m, row, CELL) == 0 and adjoints_of(m)[slot] > 0:
+                release(m, slot, row)

@@ -1,4 +1,4 @@
-"""The table of compiled pullbacks, by kind of instruction: each is compiled, or loaded from disk, when first needed."""
+"""The tables of compiled pullbacks and pushforwards, by kind of instruction: compiled or loaded when first needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tape import instruction, pullbacks, runs
+from tape import instruction, pullbacks, pushforwards, runs
 from tape.compiled import kernel, source_tag
 
 PULLBACKS: dict[int, Callable[..., Any]] = {
@@ -21,10 +21,24 @@ PULLBACKS: dict[int, Callable[..., Any]] = {
     instruction.GATHER: pullbacks.pull_gather,
     instruction.JOIN: pullbacks.pull_join,
     instruction.RUN: runs.pull_run,
+    instruction.EXTREME: pullbacks.pull_extreme,
+}
+
+PUSHFORWARDS: dict[int, Callable[..., Any]] = {
+    instruction.ELEMENTWISE: pushforwards.push_elementwise,
+    instruction.MOVE: pushforwards.push_move,
+    instruction.MATMUL: pushforwards.push_matmul,
+    instruction.ELEMENT: pushforwards.push_element,
+    instruction.FILL: pushforwards.push_fill,
+    instruction.GATHER: pushforwards.push_gather,
+    instruction.JOIN: pushforwards.push_join,
 }
 
 addresses = np.zeros(16, np.int64)
 """Where each kind's pullback is, 0 while it is not compiled."""
+
+forward_addresses = np.zeros(16, np.int64)
+"""Where each kind's pushforward is, 0 while it is not compiled."""
 
 _SIGNATURE = types.int64(*[types.int64] * 5)
 _guard = threading.Lock()
@@ -32,15 +46,27 @@ _guard = threading.Lock()
 
 def prepare(kind: int) -> None:
     """Compile or load the pullback of a kind of instruction."""
+    _prepare(addresses, PULLBACKS, kind)
+
+
+def prepare_forward(kind: int) -> None:
+    """Compile or load the pushforward of a kind of instruction; Python does those that have none."""
+    if kind in PUSHFORWARDS:
+        _prepare(forward_addresses, PUSHFORWARDS, kind)
+
+
+def _prepare(addresses: Any, functions: dict[int, Callable[..., Any]], kind: int) -> None:
     with _guard:
         if addresses[kind]:
             return
-        function = PULLBACKS[kind]
+        function = functions[kind]
         function.__qualname__ = f"{function.__name__}_{source_tag()}"
         addresses[kind] = kernel(_SIGNATURE, function)
 
 
 def prepare_all() -> None:
-    """Compile or load every pullback."""
+    """Compile or load every pullback and pushforward."""
     for kind in PULLBACKS:
         prepare(kind)
+    for kind in PUSHFORWARDS:
+        prepare_forward(kind)

@@ -1,53 +1,20 @@
-"""Transforms of functions: grad, value_and_grad, elementwise_grad."""
+"""Gradients of functions of one number: grad, value_and_grad, elementwise_grad."""
 
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from ops import create
-from tape import containers, record
-from tape.adjoints import Adjoints
-from tape.arguments import Argnums, Arguments, described, is_leaf
-from tape.errors import InputError, ScalarOutputError, UnsupportedError
-from tape.layout import PYTHON_FLOAT
+from tape import containers
+from tape.arguments import Argnums, described, is_leaf
+from tape.errors import InputError, ScalarOutputError
 from tape.tensor import Tensor
-from tape.wengert import Tape
+from tape.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class _Current(threading.local):
-    tape: Any = None
-
-
-_current = _Current()
-
-
-def _record_new(array: np.ndarray[Any, Any]) -> Any:
-    tape = _current.tape
-    return array if tape is None else record.leaf_array(tape, array)
-
-
-create.recorded.append(_record_new)
-
-
-# ---------------------------------------------------------------- results
-def _plain(tree: Any) -> Any:
-    """Replace the Tensors of a result by plain arrays and numbers."""
-    if isinstance(tree, Tensor):
-        tree._alive()
-        if tree._layout is PYTHON_FLOAT:
-            return float(tree._value)
-        return tree.numpy()[()] if not tree._layout.shape else tree.numpy()
-    if is_leaf(tree) or tree is None or isinstance(tree, str):
-        return tree
-    leaves, structure = containers.flatten(tree)
-    return containers.unflatten(structure, [_plain(x) if isinstance(x, Tensor) else x for x in leaves])
 
 
 def _describe(y: Any) -> str:
@@ -55,27 +22,25 @@ def _describe(y: Any) -> str:
     return f"an array of shape {shape}" if shape else described(y)
 
 
-def _scalar(y: Any, tape: Tape, how: str) -> Tensor | None:
-    """Give the output if it is one recorded number, None if it is a plain number that depends on nothing."""
+def _scalar(y: Any, trace: Trace, how: str) -> list[Tensor]:
+    """Give the output if it is one recorded number, nothing if it is a plain number that depends on nothing."""
     if isinstance(y, Tensor):
-        if y._tape is not tape:
-            y._tape.refuse()
-            raise UnsupportedError("the function returned a value recorded on another tape")
+        trace.own(y)
         if y._layout.size != 1 or y._layout.shape:
             raise ScalarOutputError(
                 f"{how} needs a function whose result is one number, but it returned {_describe(y)}. "
                 "Reduce it (`np.sum(result)`), use `elementwise_grad(f)` if each result depends on one input only, "
-                "or differentiate one element at a time (`grad(lambda x: f(x)[i])`)"
+                "or use `jacobian(f)`, or `vjp(f, x)` with a cotangent"
             )
         if y._layout.dtype.kind != "f":
             raise ScalarOutputError(f"{how} needs a floating-point result, but the function returned {y.dtype}")
-        return y
+        return [y]
     if isinstance(y, int | float | np.integer | np.floating) or (isinstance(y, np.ndarray) and y.ndim == 0):
-        return None
+        return []
     if isinstance(y, np.ndarray):
         raise ScalarOutputError(
             f"{how} needs a function whose result is one number, but it returned {_describe(y)}. "
-            "Reduce it (`np.sum(result)`)"
+            "Reduce it (`np.sum(result)`), or use `jacobian(f)`"
         )
     extra = " If it returns further values, say has_aux=True" if isinstance(y, tuple) else ""
     raise ScalarOutputError(
@@ -83,8 +48,17 @@ def _scalar(y: Any, tape: Tape, how: str) -> Tensor | None:
     )
 
 
+def split_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
+    """Split what a function returned into its result and extra values."""
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ScalarOutputError("with has_aux=True the function must return a pair: (result, extra values)")
+    return result
+
+
 # ---------------------------------------------------------------- transforms
-class _Transform:
+class Transform:
     """A differentiated function; it pickles if the function does, and works as a method."""
 
     def __init__(self, function: Callable[..., Any], argnums: Argnums, has_aux: bool) -> None:
@@ -108,47 +82,21 @@ class _Transform:
 
     def _run(self, args: Any, kwargs: Any, *, summed: bool = False) -> tuple[Any, Any, Any]:
         """Give value, gradients and extra results."""
-        if _current.tape is not None:
-            return self._nested()
-        tape = Tape()
-        _current.tape = tape
-        try:
-            arguments = Arguments(tape, self.function, self.argnums, args, kwargs)
-            y = self.function(*arguments.args, **arguments.kwargs)
-            aux = None
-            if self.has_aux:
-                if not isinstance(y, tuple) or len(y) != 2:
-                    raise ScalarOutputError("with has_aux=True the function must return a pair: (result, extra values)")
-                y, aux = y
-            value = y
-            if summed and isinstance(y, Tensor | np.ndarray):
-                y = np.sum(y)
-            output = _scalar(y, tape, self._name)
-            if output is None:
-                gradients = [np.zeros(t._layout.shape, t._layout.dtype) for t in arguments.inputs]
-            else:
-                adjoints = Adjoints(tape, arguments.inputs, output)
-                adjoints.run(1.0)
-                gradients = [adjoints.gradient(t) for t in arguments.inputs]
-            return _plain(value), arguments.gather(gradients), _plain(aux)
-        finally:
-            _current.tape = None
-            tape.close()
-
-    def _nested(self) -> Any:
-        raise UnsupportedError(
-            f"{self._name} inside a function that is being differentiated is not supported yet: "
-            "nested derivatives wait for a later version"
-        )
+        with Trace(self.function, self.argnums, args, kwargs) as trace:
+            value, aux = split_aux(trace.result, self.has_aux)
+            y = np.sum(value) if summed and isinstance(value, Tensor | np.ndarray) else value
+            outputs = _scalar(y, trace, self._name)
+            gradients = trace.pull(outputs, [1.0] * len(outputs))
+            return trace.plain(value), trace.arguments.gather(gradients), trace.plain(aux)
 
 
-class _Grad(_Transform):
+class _Grad(Transform):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _, gradients, aux = self._run(args, kwargs)
         return (gradients, aux) if self.has_aux else gradients
 
 
-class _ValueAndGrad(_Transform):
+class _ValueAndGrad(Transform):
     _name = "value_and_grad"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -156,45 +104,22 @@ class _ValueAndGrad(_Transform):
         return ((value, aux), gradients) if self.has_aux else (value, gradients)
 
 
-class _ElementwiseGrad(_Transform):
+class _ElementwiseGrad(Transform):
     _name = "elementwise_grad"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         value, gradients, aux = self._run(args, kwargs, summed=True)
         inputs = [gradients] if not isinstance(self.argnums, tuple | list) else list(gradients)
         for g in inputs:
-            if isinstance(g, np.ndarray) and np.ndim(value) and np.shape(value) != g.shape:
+            if isinstance(g, Tensor | np.ndarray) and np.ndim(value) and np.shape(value) != g.shape:
                 raise ScalarOutputError(
                     f"elementwise_grad needs a result of the input's shape {g.shape}, but the function returned "
-                    f"{np.shape(value)}: differentiate one element at a time, `grad(lambda x: f(x)[i])`"
+                    f"{np.shape(value)}: use `jacobian(f)`"
                 )
         return (gradients, aux) if self.has_aux else gradients
 
 
-def record_call(
-    read: Callable[[Tape, list[Tensor], Any], Any],
-    function: Callable[..., Any],
-    argnums: Argnums,
-    args: Any,
-    kwargs: Any,
-) -> Any:
-    """Record a call as `grad` does, and give what ``read(tape, inputs, result)`` makes of it while the tape lives."""
-    made: Any = function
-    if isinstance(made, _Transform):
-        function, argnums = made.function, made.argnums
-    if _current.tape is not None:
-        raise UnsupportedError("a function that is being differentiated cannot record another call on a new tape")
-    tape = Tape()
-    _current.tape = tape
-    try:
-        arguments = Arguments(tape, function, argnums, args, kwargs)
-        return read(tape, arguments.inputs, function(*arguments.args, **arguments.kwargs))
-    finally:
-        _current.tape = None
-        tape.close()
-
-
-def _decorator(kind: type[_Transform], function: Any, argnums: Argnums, has_aux: bool) -> Any:
+def _decorator(kind: type[Transform], function: Any, argnums: Argnums, has_aux: bool) -> Any:
     if function is None:
         return lambda f: kind(f, argnums, has_aux)
     return kind(function, argnums, has_aux)

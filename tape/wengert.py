@@ -19,7 +19,7 @@ import numpy as np
 from tape import checked
 from tape.constants import unlock
 from tape.errors import StaleTensorError
-from tape.layout import Layout
+from tape.layout import FLOAT, Layout
 
 SCALARS = 1024
 """Instructions below this are opcodes on float64 numbers."""
@@ -45,7 +45,7 @@ REMEMBERED = 2
 RETAINED = 1 << 29
 """Bytes of large buffers that a thread keeps for the next tape."""
 
-_nothing = np.empty(0, np.uint8)
+nothing = np.empty(0, np.uint8)
 
 
 def aligned(nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
@@ -77,13 +77,6 @@ class Workspace:
         self.pointers: dict[str, tuple[np.ndarray[Any, Any], int]] = {}
         self.large: dict[int, list[tuple[np.ndarray[Any, Any], int]]] = {}
         self.large_bytes = 0
-        self.adjoints: tuple[np.ndarray[Any, Any], int] = (_nothing, 0)
-        self.cells = np.empty(0)
-        self.active = np.empty(0, np.int8)
-        self.scratch = aligned(1 << 20)
-        self.heads = np.zeros(64, np.int64)
-        self.missing = np.zeros(64, np.int32)
-        self.state = np.zeros(24, np.int64)
         self.operands = np.zeros(256, np.int64)
         self.operands_used = 0
         self.reset_instructions()
@@ -145,9 +138,6 @@ class Workspace:
         del self.views[64:]
         if self.entries.nbytes > RETAINED // 4:
             self.entries = np.empty((4096, 6), np.int32)
-            self.cells, self.active = np.empty(0), np.empty(0, np.int8)
-        if self.adjoints[0].nbytes > 2 * RETAINED:
-            self.adjoints = (_nothing, 0)
         if len(self.details) > 20_000 or self.pool_used > 1_000_000 or len(self.instructions) > 50_000:
             self.reset_instructions()
 
@@ -171,6 +161,10 @@ class Tape:
         The number of entries.
     constants : dict
         The slot of each Python float that was met as a constant.
+    inputs : set
+        The slots of the arguments that are differentiated, of this or an inner derivative.
+    copies : bool
+        Whether large plain arrays are copied too, because the tape outlives the call that it records.
     saved : dict
         For each host entry (one that the sweep leaves to Python) the values its pullbacks need.
     """
@@ -182,7 +176,9 @@ class Tape:
         "chunk",
         "chunk_index",
         "constants",
+        "copies",
         "count",
+        "inputs",
         "instructions",
         "keep",
         "limit",
@@ -204,6 +200,8 @@ class Tape:
         entries: Any = self.workspace.entries
         self.buffer = memoryview(entries).cast("B")
         self.count = 0
+        self.copies = False
+        self.inputs: set[int] = set()
         self.constants: dict[float, int] = {}
         self.weak: dict[float, tuple[np.ndarray[Any, Any], int]] = {}
         self.instructions = self.workspace.instructions
@@ -213,7 +211,7 @@ class Tape:
         self.locked: dict[int, Any] = {}
         self.plain: dict[int, Any] = {}
         self.samples: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
-        self.chunk = _nothing
+        self.chunk = nothing
         self.views: dict[int, tuple[Layout, np.ndarray[Any, Any]]] = {}
         self.chunk_index = -1
         self.base = self.top = self.limit = 0
@@ -261,6 +259,12 @@ class Tape:
             pack_array(self.buffer, slot * ENTRY, instruction, a, b, c, address)
         self.count = slot + 1
         return slot
+
+    def layout(self, slot: int) -> Layout:
+        """Give the layout of a slot."""
+        row = int(self.workspace.entries[slot, 0])
+        found: Layout = FLOAT if row < SCALARS else self.workspace.details[row - SCALARS][2]
+        return found
 
     # ------------------------------------------------------------ values
     def address(self, slot: int) -> int:
@@ -312,13 +316,17 @@ class Tape:
             "thread, or pass plain arrays (`t.numpy()`) between threads"
         )
 
-    def close(self) -> None:
-        """Finish the tape: later use of its Tensors raises, and its memory goes back to the thread."""
-        if self.owner == 0:
-            return
+    def seal(self) -> None:
+        """End recording: later use of the tape's Tensors raises, while sweeps over it still run."""
         unlock(self.locked)
-        checked.forget(self)
         self.owner = 0
+
+    def close(self) -> None:
+        """Finish the tape: its memory goes back to the thread."""
+        if self.workspace is _closed:
+            return
+        self.seal()
+        checked.forget(self)
         space = self.workspace
         # The last are taken first: so the next tape begins where the sweep of this one ended, in warm memory.
         for block in reversed(self.released):
@@ -327,6 +335,11 @@ class Tape:
         self.released, self.keep, self.samples, self.plain = [], [], [], {}
         self.saved = {}
         self.buffer = memoryview(b"")
-        self.chunk = _nothing
+        self.chunk = nothing
+        self.workspace = _closed
         space.trim()
         _idle.workspaces.append(space)
+
+
+_closed: Any = None
+"""What stands for the workspace of a closed tape."""

@@ -26,6 +26,8 @@ def programs() -> Iterator[Program]:
     yield lambda x: np.sum(np.concatenate([x, x[::-1]]) * np.arange(8.0)), (4,)
     yield lambda x: np.sum(np.sort(x, axis=0)[0] * np.cumsum(x, axis=1)), (4, 3)
     yield lambda x: np.where(x[0] > x[1], x[2], x[0] * x[1]) * np.hypot(x[1], x[2]), (3,)
+    yield lambda x: np.sum(np.max(x, axis=1) * np.min(x, axis=1)) + np.max(x), (2, 3, 1100)
+    yield lambda x: np.sum(np.max(x, axis=-1) * np.min(x, axis=(1, 2))[:, None]) + np.min(x), (4, 3, 5)
 
 
 def writes() -> Iterator[Program]:

@@ -82,8 +82,8 @@ def wrong(f, change):
         x = record.leaf_array(tape, np.linspace(0.2, 1.2, 5))
         y = f(x)
         change(tape, tape.workspace)
-        sweep = Adjoints(tape, [x], y)
-        sweep.run(1.0)
+        sweep = Adjoints(tape, [x], [y])
+        sweep.run([1.0])
         return sweep.gradient(x)
     except IndexError as error:
         return "IndexError: " + str(error)
@@ -108,6 +108,7 @@ nothing = lambda tape, space: None
 RIGHT = {"element": "lambda x: x[2]", "move": "lambda x: np.sum(x[1:])", "exp": "lambda x: np.sum(np.exp(x))"}
 RIGHT["rows"] = "lambda x: np.sum(x[np.array([0, 4])])"
 RIGHT["matmul"] = "lambda x: x @ x"
+RIGHT["extreme"] = "lambda x: np.max(x)"
 MISTAKES = [
     ("element", "field('index', 3, -1)"),
     ("element", "field('index', 3, 5)"),
@@ -120,6 +121,7 @@ MISTAKES = [
     ("rows", "plan('index', 2, 1)"),
     ("matmul", "plan('matmul', 1, 1)"),
     ("matmul", "plan('matmul', 5, 8)"),
+    *(("extreme", f"plan('max', {position}, 1)") for position in range(3)),
 ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ops
-from tape import UnsupportedError, grad, value_and_grad
+from tape import grad, value_and_grad
 
 X = np.array([1.0, -2.0, 0.5, 3.0])
 
@@ -276,15 +276,6 @@ def test_division_of_numbers_by_zero() -> None:
 
 
 # ---------------------------------------------------------------- inside one another
-def test_grad_inside_grad_waits_but_breaks_nothing() -> None:
-    def f(x: Any) -> Any:
-        with pytest.raises(UnsupportedError, match="nested"):
-            grad(lambda y: y * x)(2.0)
-        return x**2
-
-    assert grad(f)(3.0) == 6.0
-
-
 def test_calls_in_turn() -> None:
     a, b = grad(lambda x: np.sum(x**2)), value_and_grad(lambda x, y: np.sum(x * y), (0, 1))
     for k in range(20):

@@ -41,7 +41,7 @@ def test_array_output(of: Any) -> None:
     text = error(lambda x: x**2, X, kind=ScalarOutputError, of=of)
     assert "(3,)" in text
     assert "np.sum" in text
-    assert "one element at a time" in text
+    assert "jacobian" in text
     assert issubclass(ScalarOutputError, TypeError)
     assert issubclass(ScalarOutputError, ValueError)
 
@@ -74,7 +74,7 @@ def test_integer_and_boolean_output() -> None:
 
 
 def test_elementwise_grad_of_a_result_of_another_shape() -> None:
-    with pytest.raises(ScalarOutputError, match="one element at a time"):
+    with pytest.raises(ScalarOutputError, match="jacobian"):
         elementwise_grad(lambda x: np.outer(x, x))(X)
 
 
@@ -365,9 +365,3 @@ def test_a_stale_tensor_in_the_aux() -> None:
     t = kept()
     with pytest.raises(StaleTensorError):
         grad(lambda x: (np.sum(x), t), has_aux=True)(X)
-
-
-def test_nested_derivatives_say_that_they_are_not_there_yet() -> None:
-    with pytest.raises(UnsupportedError, match="nested"):
-        grad(lambda x: grad(lambda y: y**2)(x))(1.0)
-    assert grad(lambda y: y**2)(3.0) == 6.0

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tape import StaleTensorError, grad, value_and_grad
+from tape import StaleTensorError, grad, memory, value_and_grad
 
 X = np.linspace(0.1, 1.0, 20)
 LARGE = 50_000
@@ -217,17 +217,18 @@ def test_bytes_per_operation_of_a_long_chain() -> None:
             x = x * 1.0000001 + 1e-7
         return x
 
-    spaces: list[Any] = []
+    found: list[Any] = []
 
-    def measured(x: Any) -> Any:
-        spaces.append(x._tape.workspace)
-        return f(x)
+    def measured() -> None:
+        grad(lambda x: (found.append(x._tape.workspace), f(x))[1])(1.0)
+        found.extend(memory._idle.memories)
 
     # A new thread has no memory of longer tapes.
-    thread = threading.Thread(target=lambda: grad(measured)(1.0))
+    thread = threading.Thread(target=measured)
     thread.start()
     thread.join()
-    (space,) = spaces
-    assert len(space.cells) >= n
-    values, adjoints = space.entries.nbytes, space.cells.nbytes + space.active.nbytes + len(space.adjoints[0])
+    space, swept = found
+    assert len(swept.cells) >= n
+    values, adjoints = space.entries.nbytes, swept.cells.nbytes + swept.active.nbytes + swept.last_use.nbytes
+    adjoints += len(swept.arena[0])
     assert (values + adjoints) / n < 120

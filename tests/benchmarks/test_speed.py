@@ -48,18 +48,18 @@ def test_sweep(benchmark: Any, workload: str, monkeypatch: pytest.MonkeyPatch) -
     benchmark.group = "the reverse sweep alone"
     run = adjoints.Adjoints.run
 
-    def timed(self: Any, seed: Any) -> None:
-        run(self, seed)
+    def timed(self: Any, seeds: Any) -> None:
+        run(self, seeds)
         m, last = self.machine, self.last
 
         def prepare() -> None:
             sweep.reset(m, 0, last)
-            self.heads[:] = 0
+            self.memory.heads[:] = 0
             for w in self.wanted:
                 self.active[w._slot] = 2
             sweep.activate(m, self.first, last)
-            self._reserve(int(self.state[sweep.NEEDED]))
-            self._deliver(last, seed)
+            self.reserve()
+            self._deliver(last, seeds[0])
 
         benchmark.pedantic(lambda: sweep.sweep(m, last, self.first), setup=prepare, rounds=500)
         benchmark.extra_info["ns an entry"] = benchmark.stats.stats.median / (last + 1) * 1e9

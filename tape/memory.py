@@ -1,0 +1,222 @@
+"""The memory of a sweep: an adjoint or tangent for each slot, marks, scratch, and the machine that tells where."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+
+from ops.catalog import OPS, Elementwise
+from tape import extents, kernels, table
+from tape.compiled import CHECKED
+from tape.errors import KernelError
+from tape.instruction import ELEMENTWISE, HOST, RUN
+from tape.layout import Layout
+from tape.machine import ACTIVE, LIMIT, NEEDED, STATE, TOP, WANTED
+from tape.runs import LONG
+from tape.sweep import activate, reset
+from tape.tensor import Tensor
+from tape.wengert import KERNEL, KIND, OPCODE, READY, RETAINED, SCALARS, Tape, aligned, nothing
+
+
+class _UfuncObject(ctypes.Structure):
+    """The head of NumPy's PyUFuncObject, which has kept its layout since NumPy 1.0 (numpy/ufuncobject.h)."""
+
+    _fields_ = [
+        ("refcount", ctypes.c_ssize_t),
+        ("type", ctypes.c_void_p),
+        ("nin", ctypes.c_int),
+        ("nout", ctypes.c_int),
+        ("nargs", ctypes.c_int),
+        ("identity", ctypes.c_int),
+        ("functions", ctypes.POINTER(ctypes.c_void_p)),
+        ("data", ctypes.POINTER(ctypes.c_void_p)),
+        ("ntypes", ctypes.c_int),
+        ("reserved", ctypes.c_int),
+        ("name", ctypes.c_char_p),
+    ]
+
+
+def ufunc_loop(ufunc: np.ufunc, types: str) -> tuple[int, int]:
+    """Give the address of a ufunc's inner loop for some types, and that of its data."""
+    head = _UfuncObject.from_address(id(ufunc))
+    if head.nargs != ufunc.nargs or head.ntypes != ufunc.ntypes or head.name.decode() != ufunc.__name__:
+        raise KernelError("this NumPy keeps its ufuncs in a form that is not known here; please report it")
+    position = ufunc.types.index(types)
+    return int(head.functions[position] or 0), int(head.data[position] or 0)
+
+
+_numbers = kernels.numbers.ctypes.data
+_pullbacks = table.addresses.ctypes.data
+_pushforwards = table.forward_addresses.ctypes.data
+_matmul_loops = (*ufunc_loop(np.matmul, "dd->d"), *ufunc_loop(np.matmul, "ff->f"))
+
+
+class Memory:
+    """Buffers that outlive a sweep: a thread hands them from one to the next.
+
+    Attributes
+    ----------
+    cells : ndarray of float64
+        For each slot the adjoint (or tangent) of a number, or the address of that of an array.
+    active : ndarray of int8
+        For each slot whether it is on the way.
+    arena : (ndarray, address)
+        Where the adjoints of arrays are.
+    """
+
+    def __init__(self) -> None:
+        self.arena: tuple[np.ndarray[Any, Any], int] = (nothing, 0)
+        self.cells = np.empty(0)
+        self.active = np.empty(0, np.int8)
+        self.last_use = np.empty(0, np.int32)
+        self.scratch = aligned(1 << 20)
+        self.heads = np.zeros(64, np.int64)
+        self.missing = np.zeros(64, np.int32)
+        self.state = np.zeros(STATE, np.int64)
+        self.pointers: dict[str, tuple[np.ndarray[Any, Any], int]] = {}
+
+    def pointer(self, name: str) -> int:
+        """Give the address of one of the arrays here, asked of NumPy once."""
+        array = getattr(self, name)
+        known = self.pointers.get(name)
+        if known is None or known[0] is not array:
+            known = self.pointers[name] = array, array.ctypes.data
+        return known[1]
+
+    def fit(self, entries: int, classes: int) -> None:
+        """Have room for so many slots and sizes of arrays."""
+        if len(self.cells) < entries:
+            self.cells = np.empty(entries)
+            self.active = np.empty(entries, np.int8)
+            self.last_use = np.empty(entries, np.int32)
+        if len(self.heads) < classes:
+            self.heads = np.zeros(2 * classes, np.int64)
+
+    def reserve(self, nbytes: int) -> None:
+        """Have room for every adjoint of an array; pages that are never touched cost nothing."""
+        if len(self.arena[0]) < nbytes + 64:
+            self.arena = aligned(max(nbytes + 64, 1 << 16))
+        self.state[TOP] = self.arena[1]
+        self.state[LIMIT] = self.arena[1] + len(self.arena[0])
+
+    def trim(self) -> None:
+        """Give back what an unusually large sweep needed."""
+        if self.cells.nbytes > RETAINED // 4:
+            self.cells, self.active, self.last_use = np.empty(0), np.empty(0, np.int8), np.empty(0, np.int32)
+        if self.arena[0].nbytes > 2 * RETAINED:
+            self.arena = (nothing, 0)
+
+
+class _Idle(threading.local):
+    def __init__(self) -> None:
+        self.memories: list[Memory] = []
+
+
+_idle = _Idle()
+
+
+class Sweep:
+    """What reverse and forward sweeps share: the machine over a tape, and which slots depend on the wanted ones.
+
+    Parameters
+    ----------
+    tape : Tape
+    wanted : sequence of Tensor
+        The inputs.
+    last : int
+        The last slot that takes part.
+    """
+
+    def __init__(self, tape: Tape, wanted: list[Tensor], last: int) -> None:
+        self.tape = tape
+        self.wanted = wanted
+        self.first = min((w._slot for w in wanted), default=0)
+        self.last = last
+        space = tape.workspace
+        memory = self.memory = _idle.memories.pop() if _idle.memories else Memory()
+        memory.fit(len(space.entries), len(space.classes))
+        memory.heads[:] = 0
+        self.active, self.cells, self.state = memory.active, memory.cells, memory.state
+        self.addresses = memory.cells.view(np.int64)
+        pointer, own = space.pointer, memory.pointer
+        memory.state[:] = (
+            tape.count, pointer("entries"), own("cells"), own("active"), len(space.table), pointer("table"),
+            len(space.pool), pointer("pool"), len(space.operands), pointer("operands"), _numbers, len(memory.heads),
+            own("heads"), own("missing"), memory.scratch[1], 0, 0, 0, *_matmul_loops, _pullbacks, _pushforwards,
+            own("last_use"), 0,
+        )  # fmt: skip
+        self.machine = own("state")
+        if CHECKED:
+            extents.watch(self)
+
+    def close(self) -> None:
+        """Hand the memory to the next sweep."""
+        self.memory.trim()
+        _idle.memories.append(self.memory)
+
+    def activate(self) -> None:
+        """Mark the slots that depend on a wanted one, and have what they need compiled."""
+        m, last = self.machine, self.last
+        reset(m, 0, last)
+        for w in self.wanted:
+            self.active[w._slot] = WANTED
+        while missing := activate(m, self.first, last):
+            self._compile(self.memory.missing[:missing].tolist())
+            for e in np.flatnonzero(self.active[self.first : last + 1] == ACTIVE):
+                self.active[self.first + e] = 0
+
+    def mark(self) -> np.ndarray[Any, Any]:
+        """Mark the slots that depend on a wanted one, and give the marks up to the last slot."""
+        reset(self.machine, 0, self.last)
+        for w in self.wanted:
+            self.active[w._slot] = WANTED
+        activate(self.machine, self.first, self.last)
+        return self.active[: self.last + 1]
+
+    def _compile(self, rows: list[int]) -> None:
+        space = self.tape.workspace
+        for row in rows:
+            if row < SCALARS:
+                kernels.prepare_numbers(row)
+                continue
+            row -= SCALARS
+            kind = int(space.table[row, KIND])
+            table.prepare(kind)
+            space.table[row, READY] = 1
+            if kind != ELEMENTWISE:
+                continue
+            op = OPS[space.table[row, OPCODE]]
+            assert isinstance(op, Elementwise)
+            out = space.details[row][2]
+            for position in range(op.nin):
+                if op.partials[position] is not None:
+                    space.table[row, KERNEL + position] = kernels.array_kernel(op, position, out.code)
+            if out.size >= LONG:
+                table.prepare(RUN)
+
+    def reserve(self) -> None:
+        """Have room for the adjoints of all active slots."""
+        self.memory.reserve(int(self.state[NEEDED]))
+
+    def has_host_entries(self) -> bool:
+        """Tell whether the sweep comes back to Python on its way."""
+        rows = self.tape.workspace.entries[self.first : self.last + 1, 0]
+        rows = rows[(self.active[self.first : self.last + 1] == ACTIVE) & (rows >= SCALARS)] - SCALARS
+        return bool(np.any(self.tape.workspace.table[rows, KIND] == HOST))
+
+    def layout(self, slot: int) -> Layout:
+        """Give the layout of a slot."""
+        return self.tape.layout(slot)
+
+    def view(self, slot: int, layout: Layout) -> np.ndarray[Any, Any] | None:
+        """Give the adjoint of a slot as an array that refers to the sweep's memory; None while there is none."""
+        if layout.cell:
+            return self.cells[slot : slot + 1].reshape(())
+        address = int(self.addresses[slot])
+        if address <= 0:
+            return None
+        memory, base = self.memory.arena
+        return np.ndarray(layout.shape, layout.dtype, memory, address - base)

@@ -1,0 +1,173 @@
+"""The pushforwards that are compiled: each computes the tangent of one entry from the tangents of its operands.
+
+All have one signature, are called through a table (see `tape.table`), and give the entry to go on with. Tangents stand
+where a reverse sweep has adjoints: numbers in the cells, arrays C-contiguous in memory of their own.
+"""
+
+# The compiled functions take integers, most of them addresses, and are typed by numba.
+# mypy: allow-untyped-defs, allow-untyped-calls
+
+from __future__ import annotations
+
+from tape.blocks import BLOCK, add_plain, copy_bytes, gather_block, move_elements, zero_bytes
+from tape.compiled import float64s, inlined, int64s, note
+from tape.layout import FLOAT32
+from tape.machine import (
+    POOL,
+    SCRATCH,
+    TOP,
+    activity_of,
+    column,
+    entry,
+    operands_of,
+    pool_of,
+    tangent_of,
+    value_of,
+    word,
+)
+from tape.pullbacks import multiply_matrices, weigh
+from tape.wengert import ARITY, CELL, EXTENT, KERNEL, PLAN
+
+
+@inlined
+def _tangent_block(m, slot, p, k, start, n, scratch):
+    """Give the address of a block of an operand's tangent, as the result has its elements."""
+    ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
+    tangent = tangent_of(m, slot)
+    q = p + 3 + ndim + k * (3 + 2 * ndim)
+    if pool_of(m)[q + 2] == 0:
+        return tangent + start * (4 if code == FLOAT32 else 8)
+    width = 4 if pool_of(m)[q + 1] == FLOAT32 else 8
+    gather_block(scratch, code, tangent, pool_of(m)[q + 1], pool_of(m), p + 3, q + 3 + ndim, width, ndim, start, n)
+    return scratch
+
+
+def push_elementwise(m, e, row, t, stop):
+    """Sum the partials, each times the operand's tangent, block by block."""
+    p = column(m, row, PLAN)
+    size, code = pool_of(m)[p + 1], pool_of(m)[p + 2]
+    width = 4 if code == FLOAT32 else 8
+    scratch = word(m, SCRATCH)
+    for start in range(0, size, BLOCK):
+        n = min(BLOCK, size - start)
+        first = True
+        for k in range(column(m, row, ARITY)):
+            slot = entry(m, e, 1 + k)
+            if column(m, row, KERNEL + k) == 0 or activity_of(m)[slot] == 0:
+                continue
+            g = _tangent_block(m, slot, p, k, start, n, scratch + 40 * BLOCK)
+            weigh(m, e, row, k, start, n, g, t + start * width if first else scratch)
+            if not first:
+                add_plain(t + start * width, scratch, code, n)
+            first = False
+        if first:
+            zero_bytes(t + start * width, n * width)
+    return e + 1
+
+
+def push_move(m, e, row, t, stop):
+    """Move, repeat or sum the elements of a tangent."""
+    p = column(m, row, PLAN)
+    ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
+    shape = p + 6
+    source = tangent_of(m, entry(m, e, 1)) + entry(m, e, 3) * (4 if code == FLOAT32 else 8)
+    weight = float64s(word(m, POOL) + 8 * (p + 4), 1)[0]
+    summed = False
+    for axis in range(ndim):
+        if pool_of(m)[shape + axis] == 0 or pool_of(m)[shape + 2 * ndim + axis] == 0:
+            summed = True
+    if summed:
+        zero_bytes(t, column(m, row, EXTENT) if column(m, row, CELL) == 0 else 8)
+    move_elements(t, pool_of(m)[p + 3], shape + 2 * ndim, source, code, shape + ndim, pool_of(m), p, weight, not summed)
+    return e + 1
+
+
+def push_matmul(m, e, row, t, stop):
+    """Give da b + a db."""
+    p = column(m, row, PLAN)
+    rows, inner, columns = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    code = pool_of(m)[p + 3]
+    single = code == FLOAT32
+    width = 4 if single else 8
+    first = True
+    for k in range(2):
+        slot = entry(m, e, 1 + k)
+        if activity_of(m)[slot] == 0:
+            continue
+        result = t if first else word(m, TOP)
+        if not first:
+            note(m, result, rows * columns * width)
+        tangent, other = tangent_of(m, slot), value_of(m, entry(m, e, 2 - k))
+        if k == 0:
+            multiply_matrices(
+                m, single, tangent, other, result, rows, inner, columns,
+                inner * width, width, pool_of(m)[p + 6], pool_of(m)[p + 7],
+            )  # fmt: skip
+        else:
+            multiply_matrices(
+                m, single, other, tangent, result, rows, inner, columns,
+                pool_of(m)[p + 4], pool_of(m)[p + 5], columns * width, width,
+            )  # fmt: skip
+        if not first:
+            add_plain(t, result, code, rows * columns)
+            note(m, result, 0)
+        first = False
+    return e + 1
+
+
+def push_element(m, e, row, t, stop):
+    """Read one element of a tangent."""
+    offset = entry(m, e, 3)
+    float64s(t, 1)[0] = float64s(tangent_of(m, entry(m, e, 1)), offset + 1)[offset]
+    return e + 1
+
+
+def push_fill(m, e, row, t, stop):
+    """Replace the blocks that were written by the tangents of what was written."""
+    p = column(m, row, PLAN)
+    code, block, size = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    width = 4 if code == FLOAT32 else 8
+    start = entry(m, e, 1)
+    for k in range(operands_of(m)[start]):
+        slot, offset = operands_of(m)[start + 1 + 2 * k], operands_of(m)[start + 2 + 2 * k]
+        count = (size if k == 0 else block) * width
+        if activity_of(m)[slot] != 0:
+            copy_bytes(t + offset * width, tangent_of(m, slot), count)
+        else:
+            zero_bytes(t + offset * width, count)
+    return e + 1
+
+
+def push_gather(m, e, row, t, stop):
+    """Take rows of a tangent."""
+    p = column(m, row, PLAN)
+    rows, width, count = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    size = width * (4 if pool_of(m)[p + 3] == FLOAT32 else 8)
+    x = tangent_of(m, entry(m, e, 1))
+    index = int64s(value_of(m, entry(m, e, 2)), count)
+    for k in range(count):
+        at = index[k]
+        if at < 0:
+            at += rows
+        copy_bytes(t + k * size, x + at * size, size)
+    return e + 1
+
+
+def push_join(m, e, row, t, stop):
+    """Join the tangents of the pieces."""
+    p = column(m, row, PLAN)
+    rows, whole, code = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    size = 4 if code == FLOAT32 else 8
+    operands = operands_of(m)
+    start = entry(m, e, 1)
+    for k in range(operands[start]):
+        slot, offset, width = operands[start + 1 + 3 * k], operands[start + 2 + 3 * k], operands[start + 3 + 3 * k]
+        if width == 0:
+            continue
+        for r in range(rows):
+            into = t + (r * whole + offset) * size
+            if activity_of(m)[slot] != 0:
+                copy_bytes(into, tangent_of(m, slot) + r * width * size, width * size)
+            else:
+                zero_bytes(into, width * size)
+    return e + 1

@@ -1,0 +1,297 @@
+"""A function call that is being recorded, and its derivatives: swept natively, or appended to the tape.
+
+At top level a call has a tape of its own. A call inside a function that is being differentiated is recorded on the same
+tape, on fresh slots of its arguments; what it depends on besides is none of its business, so derivatives nest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from ops import create
+from ops.shape import astype
+from tape import containers, record
+from tape.adjoint import pull_back
+from tape.adjoints import Adjoints
+from tape.arguments import Argnums, Arguments, described, is_leaf
+from tape.errors import OutputError, TangentError, UnsupportedError
+from tape.layout import PYTHON_FLOAT
+from tape.memory import Sweep
+from tape.tangent import push_forward
+from tape.tangents import Tangents
+from tape.tensor import Tensor
+from tape.wengert import Tape
+
+
+class _Current(threading.local):
+    tape: Any = None
+
+
+_current = _Current()
+
+
+def _record_new(array: np.ndarray[Any, Any]) -> Any:
+    tape = _current.tape
+    return array if tape is None else record.leaf_array(tape, array)
+
+
+create.recorded.append(_record_new)
+
+
+def recording() -> Tape | None:
+    """Give the tape that this thread is recording on."""
+    found: Tape | None = _current.tape
+    return found
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Record nothing meanwhile: what is differentiated in here has a tape of its own."""
+    outer = _current.tape
+    _current.tape = None
+    try:
+        yield
+    finally:
+        _current.tape = outer
+
+
+def plain(tree: Any) -> Any:
+    """Replace the Tensors of a result by plain arrays and numbers."""
+    if isinstance(tree, Tensor):
+        tree._alive()
+        if tree._layout is PYTHON_FLOAT:
+            return float(tree._value)
+        return tree.numpy()[()] if not tree._layout.shape else tree.numpy()
+    if is_leaf(tree) or tree is None or isinstance(tree, str):
+        return tree
+    leaves, structure = containers.flatten(tree)
+    return containers.unflatten(structure, [plain(x) if isinstance(x, Tensor) else x for x in leaves])
+
+
+class Trace:
+    """One recorded call.
+
+    Parameters
+    ----------
+    function, argnums, args, kwargs
+        What is called, and which arguments are differentiated.
+    keep : bool
+        The tape outlives the call: whoever made the trace closes it.
+
+    Attributes
+    ----------
+    tape : Tape
+    nested : bool
+        Whether derivatives are appended to the tape of an outer derivative.
+    first : int
+        The first slot of the call.
+    inputs : list of Tensor
+        The arguments, as leaves of their containers.
+    result : Any
+        What the function returned.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any, *, keep: bool = False
+    ) -> None:
+        outer = _current.tape
+        self.keep = keep and outer is None
+        self.tape: Tape = Tape() if outer is None else outer
+        self.tape.copies |= self.keep
+        self.outer = outer
+        _current.tape = self.tape
+        self.first = first = self.tape.count
+        try:
+            self.arguments = Arguments(self.tape, function, argnums, args, kwargs)
+            self.inputs = self.arguments.inputs
+            self.result = function(*self.arguments.args, **self.arguments.kwargs)
+            # What is constant for the outer derivative is swept natively, and stays a plain value.
+            self.nested = outer is not None and (self.arguments.recorded or _reaches(self.result, outer, first))
+        except BaseException:
+            self._leave(failed=True)
+            raise
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(self, *exception: Any) -> Literal[False]:
+        self._leave(failed=exception[0] is not None)
+        return False
+
+    def _leave(self, *, failed: bool) -> None:
+        _current.tape = self.outer
+        if self.keep and not failed:
+            self.tape.seal()
+        elif self.outer is None:
+            self.tape.close()
+
+    # ------------------------------------------------------------ derivatives
+    def pull(self, outputs: list[Tensor], cotangents: list[Any]) -> list[Any]:
+        """Give the adjoints of the inputs: plain arrays, or recorded values if the trace is nested."""
+        if self.nested or any(isinstance(c, Tensor) for c in cotangents):
+            found = pull_back(self.tape, self.inputs, outputs, cotangents)
+            return [_typed(g, t) for g, t in zip(found, self.inputs, strict=True)]
+        if not outputs:
+            return [np.zeros(t._layout.shape, t._layout.dtype) for t in self.inputs]
+        adjoints = Adjoints(self.tape, self.inputs, outputs)
+        try:
+            with paused():
+                adjoints.run(cotangents)
+            return [adjoints.gradient(t) for t in self.inputs]
+        finally:
+            adjoints.close()
+
+    def push(self, tangents: list[Any], outputs: list[Tensor]) -> list[Any]:
+        """Give the tangents of outputs: plain arrays, or recorded values if the trace is nested.
+
+        `tangents` holds one for each input, None for those that have none.
+        """
+        given = [(x, t) for x, t in zip(self.inputs, tangents, strict=True) if t is not None]
+        inputs, seeds = [x for x, _ in given], [t for _, t in given]
+        if self.nested or any(isinstance(t, Tensor) for t in seeds):
+            found = push_forward(self.tape, inputs, seeds, outputs)
+            return [_typed(t, y) for t, y in zip(found, outputs, strict=True)]
+        if not inputs or not outputs:
+            return [np.zeros(y._layout.shape, y._layout.dtype) for y in outputs]
+        sweep = Tangents(self.tape, inputs, outputs)
+        try:
+            with paused():
+                sweep.run(seeds)
+            return [sweep.tangent(y) for y in outputs]
+        finally:
+            sweep.close()
+
+    def plain(self, tree: Any) -> Any:
+        """Give a result as the caller gets it: plain values, unless the trace is nested."""
+        return tree if self.nested else plain(tree)
+
+    def own(self, y: Tensor) -> Tensor:
+        """Give a Tensor of the result back; raise if it is of another tape."""
+        if y._tape is not self.tape:
+            y._tape.refuse()
+            raise UnsupportedError("the function returned a value recorded on another tape")
+        return y
+
+
+def _typed(g: Any, t: Tensor) -> Any:
+    """Give the adjoint or tangent of a number the type that the number has; zeros if there is none."""
+    layout = t._layout
+    if g is None:
+        return 0.0 if layout.cell else np.zeros(layout.shape, layout.dtype)
+    if isinstance(g, Tensor) and layout is PYTHON_FLOAT and g._layout is not layout:
+        return record.handle(g._tape, g._slot, g._value, layout)
+    return g
+
+
+def _reaches(result: Any, tape: Tape, first: int) -> bool:
+    """Tell whether a result depends on an input of an outer derivative: one before slot `first`."""
+    leaves = [result] if is_leaf(result) else containers.flatten(result)[0]
+    slots = [y._slot for y in leaves if isinstance(y, Tensor) and y._tape is tape]
+    last = max(slots, default=0)
+    wanted = [record.handle(tape, s, None, tape.layout(s)) for s in tape.inputs if s < first and s <= last]
+    if not wanted or not slots:
+        return False
+    sweep = Sweep(tape, wanted, last)
+    marks = sweep.mark()
+    found = any(marks[s] for s in slots)
+    sweep.close()
+    return found
+
+
+class Outputs:
+    """The floating-point values of a result, in their container.
+
+    Parameters
+    ----------
+    trace : Trace
+    result : Any
+        An array, a number, or a container of them.
+    how : str
+        The name of the transform, for messages.
+    """
+
+    def __init__(self, trace: Trace, result: Any, how: str) -> None:
+        self.how = how
+        leaf = is_leaf(result)
+        self.structure: Any = None
+        leaves = [result]
+        if not leaf:
+            leaves, self.structure = containers.flatten(result)
+        names = [""] if leaf else containers.paths(result)
+        self.values = leaves
+        self.layouts: list[tuple[tuple[int, ...], Any]] = []
+        self.recorded: list[Tensor] = []
+        self.positions: list[int] = []
+        for number, (y, name) in enumerate(zip(leaves, names, strict=True)):
+            self.layouts.append(_checked(y, how, f", at {name}," if name else ""))
+            if isinstance(y, Tensor):
+                trace.own(y)
+                self.recorded.append(record.handle(y._tape, y._slot, y._value, y._layout))
+                self.positions.append(number)
+
+    def gather(self, leaves: list[Any]) -> Any:
+        """Put values, one for each result, into the container."""
+        return leaves[0] if self.structure is None else containers.unflatten(self.structure, leaves)
+
+    def cotangents(self, tree: Any) -> list[Any]:
+        """Check a cotangent and give its leaves for the recorded results."""
+        leaves = match(tree, self.structure, self.layouts, "the cotangent", "the result")
+        return [leaves[k] for k in self.positions]
+
+
+def _checked(y: Any, how: str, where: str) -> tuple[tuple[int, ...], Any]:
+    """Give shape and dtype of one result; raise if it has no derivative."""
+    if not is_leaf(y):
+        raise OutputError(
+            f"{how} needs a function that returns arrays or numbers, but it returned {described(y)}{where}; "
+            "hand other values out with has_aux=True"
+        )
+    shape, dtype = (y.shape, y.dtype) if isinstance(y, Tensor) else (np.shape(y), np.asarray(y).dtype)
+    dtype = np.dtype(float) if type(y) is int else dtype
+    if dtype.kind != "f":
+        raise OutputError(
+            f"{how} needs floating-point results, but the function returned {dtype}{where}, which has no derivative; "
+            "hand it out with has_aux=True"
+        )
+    return shape, dtype
+
+
+def match(tree: Any, structure: Any, layouts: list[Any], what: str, whose: str) -> list[Any]:
+    """Check that a container of values fits; give its leaves: arrays of the dtypes, floats for numbers, or Tensors."""
+    if structure is None:
+        leaves, names = [tree], [""]
+    else:
+        leaves, found = ([tree], None) if is_leaf(tree) else containers.flatten(tree)
+        if found != structure:
+            raise TangentError(
+                f"{what} must have the structure of {whose}, {structure}, but it is "
+                f"{described(tree) if found is None else found}"
+            )
+        names = [f" at {name}" for name in containers.paths(tree)]
+    return [
+        _fit(x, shape, dtype, f"{what}{name}", whose)
+        for x, (shape, dtype), name in zip(leaves, layouts, names, strict=True)
+    ]
+
+
+def _fit(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any], what: str, whose: str) -> Any:
+    if isinstance(x, Tensor):
+        x._alive()
+        found: tuple[Any, Any] = x.shape, x.dtype
+    else:
+        if not isinstance(x, np.ndarray | np.generic | int | float | complex | list | tuple):
+            raise TangentError(f"{what} must be an array of shape {shape}, but it is {described(x)}")
+        x = np.asarray(x)
+        found = x.shape, x.dtype
+    if not np.can_cast(found[1], dtype, "same_kind"):
+        raise TangentError(f"{what} must be of dtype {dtype}, but it is of dtype {found[1]}")
+    if found[0] != shape:
+        raise TangentError(f"{what} must have the shape of {whose}, {shape}, but its shape is {found[0]}")
+    if isinstance(x, Tensor):
+        return x if x.dtype == dtype else astype(x, dtype)
+    return float(x) if not shape and dtype == np.float64 else x.astype(dtype)
