@@ -15,6 +15,8 @@ from tape.errors import (
     TapeError,
     UnsupportedError,
 )
+from tape.hessians import gauss_newton_product, hessian, hessian_diagonal, hvp, vhp
+from tape.jacobians import jacobian, jacobian_forward, jacobian_reverse, value_and_jacobian
 from tape.linear import jvp, linearize, vjp
 from tape.show import show
 from tape.tensor import Tensor
@@ -35,11 +37,20 @@ __all__ = [
     "UnsupportedError",
     "check_grads",
     "elementwise_grad",
+    "gauss_newton_product",
     "grad",
+    "hessian",
+    "hessian_diagonal",
+    "hvp",
+    "jacobian",
+    "jacobian_forward",
+    "jacobian_reverse",
     "jvp",
     "linearize",
     "show",
     "stop_gradient",
     "value_and_grad",
+    "value_and_jacobian",
+    "vhp",
     "vjp",
 ]

@@ -11,6 +11,7 @@ from ops.elementwise import scale
 from ops.shape import sum_to
 from tape.compiled import CHECKED
 from tape.constants import verify
+from tape.instruction import HOST
 from tape.layout import Layout
 from tape.machine import adjoint_of, release
 from tape.memory import Sweep
@@ -37,20 +38,29 @@ class Adjoints(Sweep):
         self.outputs = outputs
         self.results: dict[int, np.ndarray[Any, Any]] = {}
 
+    def prepare(self) -> None:
+        """Mark what has to be computed, have it compiled, and find the room for it."""
+        self.activate()
+        verify(self.tape.samples)
+        self.reserve()
+
+    @property
+    def native(self) -> bool:
+        """Whether the whole sweep is compiled."""
+        return HOST not in self.kinds()
+
     def run(self, seeds: list[Any]) -> None:
         """Sweep from the outputs, whose adjoints are the seeds, down to the first wanted slot.
 
         A seed is a float (for an output that is one number), or an array of the output's shape.
         """
-        self.activate()
+        self.prepare()
         for w in self.wanted:
             if w._layout.nbytes > SMALL and not CHECKED:
                 # A large gradient is computed where it will stay. The sign says that nothing has been written there.
                 result = np.empty(w._layout.shape, w._layout.dtype)
                 self.results[w._slot] = result
                 self.addresses[w._slot] = -result.ctypes.data
-        verify(self.tape.samples)
-        self.reserve()
         start = -1
         for y, seed in zip(self.outputs, seeds, strict=True):
             if self.active[y._slot]:

@@ -37,7 +37,7 @@ class _Announcer(numba_event.Listener):
         function = event.data["dispatcher"].py_func
         if function.__module__ == "tape.kernels":
             message = f"compiling the backward kernel of {function.__name__.rpartition('_')[0]}"
-        elif function.__module__ in ("tape.pullbacks", "tape.runs", "tape.sweep"):
+        elif function.__module__ in ("tape.pullbacks", "tape.runs", "tape.sweep", "tape.rows"):
             message = "compiling the reverse sweep"
         elif function.__module__ == "tape.pushforwards":
             message = "compiling the forward sweep"
@@ -83,7 +83,7 @@ def source_tag() -> str:
     """Name the source of the compiled modules: numba looks only at the file of a function, not at what it calls."""
     digest = hashlib.blake2b(digest_size=6)
     for name in (
-        "blocks", "compiled", "instruction", "layout", "machine", "pullbacks", "pushforwards", "runs", "sweep",
+        "blocks", "compiled", "instruction", "layout", "machine", "pullbacks", "pushforwards", "rows", "runs", "sweep",
         "wengert",
     ):  # fmt: skip
         digest.update((pathlib.Path(__file__).with_name(f"{name}.py")).read_bytes())

@@ -103,12 +103,12 @@ def _number(t: Any, y: Any) -> Any:
     return t[()] if np.ndim(t) == 0 and not isinstance(t, float) else t
 
 
-def argument_tangents(trace: Trace, tangents: Any) -> list[Any]:
+def argument_tangents(trace: Trace, tangents: Any, what: str = "tangent") -> list[Any]:
     """Check tangents for the differentiated arguments, and give their leaves; None stands for no tangent."""
     arguments = trace.arguments
     if not isinstance(tangents, tuple | list) or len(tangents) != len(arguments.structures):
         raise TangentError(
-            f"tangents must be a tuple of {len(arguments.structures)}, one for each argument, but it is "
+            f"{what}s must be a tuple of {len(arguments.structures)}, one for each argument, but it is "
             + (f"one of {len(tangents)}" if isinstance(tangents, tuple | list) else f"a {type(tangents).__name__}")
         )
     found: list[Any] = []
@@ -118,8 +118,8 @@ def argument_tangents(trace: Trace, tangents: Any) -> list[Any]:
         if tangent is None:
             found += [None] * count
             continue
-        what = f"tangent {number}"
-        found += match(tangent, structure and structure[0], layouts, what, f"argument {number}")
+        name = f"{what} {number}" if len(tangents) > 1 else f"the {what}"
+        found += match(tangent, structure and structure[0], layouts, name, f"argument {number}")
     return found
 
 

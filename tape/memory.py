@@ -12,7 +12,7 @@ from ops.catalog import OPS, Elementwise
 from tape import extents, kernels, table
 from tape.compiled import CHECKED
 from tape.errors import KernelError
-from tape.instruction import ELEMENTWISE, HOST, RUN
+from tape.instruction import ELEMENTWISE, RUN
 from tape.layout import Layout
 from tape.machine import ACTIVE, LIMIT, NEEDED, STATE, TOP, WANTED
 from tape.runs import LONG
@@ -201,15 +201,11 @@ class Sweep:
         """Have room for the adjoints of all active slots."""
         self.memory.reserve(int(self.state[NEEDED]))
 
-    def has_host_entries(self) -> bool:
-        """Tell whether the sweep comes back to Python on its way."""
+    def kinds(self) -> set[int]:
+        """Give the kinds of the active entries that are not opcodes on numbers."""
         rows = self.tape.workspace.entries[self.first : self.last + 1, 0]
         rows = rows[(self.active[self.first : self.last + 1] == ACTIVE) & (rows >= SCALARS)] - SCALARS
-        return bool(np.any(self.tape.workspace.table[rows, KIND] == HOST))
-
-    def layout(self, slot: int) -> Layout:
-        """Give the layout of a slot."""
-        return self.tape.layout(slot)
+        return set(np.unique(self.tape.workspace.table[rows, KIND]).tolist())
 
     def view(self, slot: int, layout: Layout) -> np.ndarray[Any, Any] | None:
         """Give the adjoint of a slot as an array that refers to the sweep's memory; None while there is none."""

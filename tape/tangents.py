@@ -10,15 +10,14 @@ from ops.catalog import Elementwise, Structural
 from ops.elementwise import scale
 from tape import table
 from tape.constants import verify
-from tape.instruction import HOST, NOTHING
 from tape.layout import Layout
-from tape.machine import ACTIVE, adjoint_of
+from tape.machine import adjoint_of
 from tape.memory import Sweep
 from tape.reading import Step, array_at, number_at, read
 from tape.sweep import push, reach, release_operands
 from tape.tensor import Tensor
 from tape.transpose import transposed_push
-from tape.wengert import KIND, SCALARS, Tape
+from tape.wengert import Tape
 
 ALWAYS = np.iinfo(np.int32).max
 """The last use of an output."""
@@ -47,13 +46,15 @@ class Tangents(Sweep):
         for y in self.outputs:
             uses[y._slot] = ALWAYS
         reach(self.machine, self.first, self.last)
-        rows = self.tape.workspace.entries[: self.last + 1, 0]
-        rows = rows[(self.active[: self.last + 1] == ACTIVE) & (rows >= SCALARS)] - SCALARS
-        for kind in np.unique(self.tape.workspace.table[rows, KIND]).tolist():
-            if kind not in (NOTHING, HOST):
-                table.prepare_forward(kind)
+        for kind in self.kinds():
+            table.prepare_forward(kind)
         verify(self.tape.samples)
         self.reserve()
+
+    @property
+    def native(self) -> bool:
+        """Whether the whole sweep is compiled."""
+        return self.kinds() <= table.PUSHFORWARDS.keys()
 
     def run(self, tangents: list[Any]) -> None:
         """Sweep from the inputs, whose tangents are given, up to the last output."""

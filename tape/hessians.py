@@ -1,0 +1,257 @@
+"""Second derivatives: Hessians, and products with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ops.create import array
+from tape.arguments import Argnums
+from tape.batch import sweep_many
+from tape.jacobians import _Jacobian
+from tape.linear import argument_tangents, linearize, vjp
+from tape.tensor import Tensor
+from tape.trace import Outputs, Trace
+from tape.transforms import Transform, grad, split_aux
+
+
+class _Hessian(_Jacobian):
+    """The function that computes a Hessian: the Jacobian of the gradient, whose entries are on the tape too."""
+
+    _name = "hessian"
+
+    def _compute(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        inner = _Jacobian(gradient(self), self.argnums, self.has_aux, "reverse", self.progress)
+        return inner._compute(args, kwargs)
+
+
+def gradient(made: Transform) -> Callable[..., Any]:
+    """Give the gradient of a transform's function, by the arguments that it differentiates."""
+    found: Callable[..., Any] = grad(made.function, made.argnums, has_aux=made.has_aux)
+    return found
+
+
+def hessian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False, progress: bool = False) -> Any:
+    """Make the function that computes the Hessian of a function of one number as result.
+
+    Parameters
+    ----------
+    function, argnums, has_aux, progress
+        As in `jacobian`; the function returns one number.
+
+    Returns
+    -------
+    callable
+        It takes the arguments of `function` and returns the second derivatives: for an argument of shape ``n`` an array
+        of shape ``(*n, *n)``, for a container the container of its containers, for a tuple of argnums a tuple of
+        tuples.
+
+    Notes
+    -----
+    The function is called once, the entries of its gradient are appended to its tape, and there is one compiled sweep
+    over both for each element. For many variables of which each result reads few see `sparse_hessian`; for a product
+    with a vector `hvp`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tape import hessian
+    >>> hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 3.0]))
+    array([[6., 2.],
+           [2., 0.]])
+    """
+    if function is None:
+        return lambda f: _Hessian(f, argnums, has_aux, "reverse", progress)
+    return _Hessian(function, argnums, has_aux, "reverse", progress)
+
+
+# ---------------------------------------------------------------- products
+def hvp(
+    function: Callable[..., Any],
+    x: Any,
+    v: Any,
+    *args: Any,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Give the product of the Hessian with a vector, without forming the Hessian: forward over reverse.
+
+    Parameters
+    ----------
+    function : callable
+        It returns one number (with `has_aux`, a pair of it and anything else).
+    x : array, number or container
+        The first argument.
+    v : array, number or container
+        The vector, in the container and shapes of the differentiated argument; for a tuple of argnums a tuple.
+    *args, **kwargs
+        Further arguments of the function: ``function(x, *args, **kwargs)``.
+    argnums : int, str, or tuple of them
+        Which arguments to differentiate.
+    has_aux : bool
+        The function returns ``(result, extra)``.
+
+    Returns
+    -------
+    array, number or container
+        In the container of the differentiated argument (with `has_aux`, a pair of it and the extra values).
+        ``functools.partial(hvp, f)`` is what scipy.optimize takes as `hessp`.
+
+    Raises
+    ------
+    TangentError
+        If the vector does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tape import hvp
+    >>> hvp(lambda x: np.sum(x**3), np.array([1.0, 2.0]), np.array([1.0, 0.0]))
+    array([6., 0.])
+    """
+    return _product(True, function, (x, *args), v, argnums, has_aux, kwargs)
+
+
+def vhp(
+    function: Callable[..., Any],
+    x: Any,
+    v: Any,
+    *args: Any,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Give the product of a vector with the Hessian, by reverse over reverse.
+
+    It equals `hvp`, since Hessians are symmetric, up to rounding. Parameters are those of `hvp`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tape import vhp
+    >>> vhp(lambda x: np.sum(x**3), np.array([1.0, 2.0]), np.array([1.0, 0.0]))
+    array([6., 0.])
+    """
+    return _product(False, function, (x, *args), v, argnums, has_aux, kwargs)
+
+
+def _product(forward: bool, function: Any, args: Any, v: Any, argnums: Argnums, has_aux: bool, kwargs: Any) -> Any:
+    with Trace(grad(function, argnums, has_aux=has_aux), argnums, args, kwargs) as trace:
+        gradients, aux = split_aux(trace.result, has_aux)
+        vector = argument_tangents(trace, v if isinstance(argnums, tuple | list) else (v,), "vector")
+        outputs = Outputs(trace, gradients, "hvp")
+        if forward:
+            found = [np.zeros(shape, dtype) for shape, dtype in outputs.layouts]
+            for k, t in zip(outputs.positions, trace.push(vector, outputs.recorded), strict=True):
+                found[k] = t
+        else:
+            given = [0.0 if t is None else t for t in vector]
+            found = trace.pull(outputs.recorded, [given[k] for k in outputs.positions])
+        product = trace.arguments.gather(found)
+        return (product, trace.plain(aux)) if has_aux else product
+
+
+def gauss_newton_product(
+    function: Callable[..., Any], x: Any, v: Any, *args: Any, loss: Callable[..., Any] | None = None, **kwargs: Any
+) -> Any:
+    """Give the product of the Gauss-Newton matrix with a vector: J^T H J v.
+
+    J is the Jacobian of the residuals (or model outputs) by `x`, H the Hessian of the loss by them. Where the residuals
+    vanish or the model is linear it is the Hessian of the whole; it never has a negative eigenvalue if H has none.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(x, *args, **kwargs)`` returns the residuals: an array, a number, or a container of them.
+    x, v : array, number or container
+        Where, and the vector; one container and shapes.
+    loss : callable, optional
+        Takes what `function` returns and gives one number. By default half the sum of squares, whose H is the identity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tape import gauss_newton_product
+    >>> gauss_newton_product(lambda x: x**2, np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+    array([ 4., 16.])
+    """
+
+    def residuals(x: Any) -> Any:
+        return function(x, *args, **kwargs)
+
+    values, pushforward = linearize(residuals, x)
+    direction = pushforward(v)
+    _, pullback = vjp(residuals, x)
+    if loss is not None:
+        direction = hvp(loss, values, direction)
+    return pullback(direction)[0]
+
+
+def hessian_diagonal(
+    function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False, progress: bool = False
+) -> Any:
+    """Make the function that computes the diagonal of the Hessian, exactly.
+
+    Parameters are those of `hessian`. The result has the container and shapes of the argument. Time is that of the
+    Hessian, one sweep for each element; memory that of a few rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tape import hessian_diagonal
+    >>> hessian_diagonal(lambda x: np.sum(x**3) + x[0] * x[1])(np.array([1.0, 2.0]))
+    array([ 6., 12.])
+    """
+    if function is None:
+        return lambda f: _Diagonal(f, argnums, has_aux, "reverse", progress)
+    return _Diagonal(function, argnums, has_aux, "reverse", progress)
+
+
+ROWS = 256
+"""Rows of the Hessian that are held at a time."""
+
+
+class _Diagonal(_Jacobian):
+    _name = "hessian_diagonal"
+
+    def _compute(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        with Trace(gradient(self), self.argnums, args, kwargs) as trace:
+            result, aux = split_aux(trace.result, self.has_aux)
+            outputs = Outputs(trace, result, self._name)
+            found = [np.zeros(shape, dtype) for shape, dtype in outputs.layouts]
+            for k, y in zip(outputs.positions, outputs.recorded, strict=True):
+                found[k] = _diagonal(trace, trace.inputs[k], y, self.progress)
+            return None, trace.arguments.gather(found), trace.plain(aux)
+
+
+def _diagonal(trace: Trace, x: Tensor, y: Tensor, progress: bool) -> Any:
+    """Give the derivatives of each element of y by the same element of x."""
+    size = x._layout.size
+    if trace.nested:
+        return _recorded_diagonal(trace, x, y)
+    diagonal = np.empty(size, x._layout.dtype)
+    for start in range(0, size, ROWS):
+        count = min(ROWS, size - start)
+        seeds = np.zeros((count, size))
+        seeds[np.arange(count), start + np.arange(count)] = 1.0
+        (rows,) = sweep_many(trace.tape, [x], [y], forward=False, seeds=seeds, progress=progress)
+        diagonal[start : start + count] = rows.reshape(count, size)[np.arange(count), start + np.arange(count)]
+    return diagonal.reshape(x._layout.shape)
+
+
+def _recorded_diagonal(trace: Trace, x: Tensor, y: Tensor) -> Any:
+    """Append one walk for each element, inside an outer derivative."""
+    (k,) = [k for k, t in enumerate(trace.inputs) if t is x]
+    layout = x._layout
+    if layout.cell:
+        return trace.pull([y], [1.0])[k]
+    parts = []
+    for i in range(layout.size):
+        unit = np.zeros(layout.size, layout.dtype)
+        unit[i] = 1.0
+        row = trace.pull([y], [unit.reshape(layout.shape)])[k]
+        parts.append(np.reshape(row, -1)[i])
+    return np.reshape(array(parts, layout.dtype), layout.shape)
