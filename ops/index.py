@@ -193,6 +193,7 @@ window_op: Structural = structural(
     lambda g, out, x, *, offset, strides, shape: embed_op(g, offset=offset, strides=strides, shape=shape_of(x)),
     pushforward=LINEAR,
     name="window",
+    native="window",
     examples=_window_examples,
 )
 """A basic index told by where it begins and its steps along each axis, in elements of a C-contiguous array."""
@@ -202,6 +203,7 @@ embed_op: Structural = structural(
     lambda g, out, x, *, offset, strides, shape: window_op(g, offset=offset, strides=strides, shape=shape_of(x)),
     pushforward=LINEAR,
     name="embed",
+    native="embed",
     examples=_embed_examples,
 )
 """Zeros, but for the elements that `window` takes."""

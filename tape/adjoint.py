@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.catalog import Elementwise
+from ops.catalog import OPS, Elementwise
 from ops.elementwise import scale
 from ops.index import embed_op, index_op
 from ops.shape import astype, sum_to
@@ -22,9 +22,9 @@ from tape.instruction import ELEMENT, FILL, JOIN, MOVE
 from tape.layout import Layout, contiguous_strides
 from tape.machine import ACTIVE
 from tape.memory import Sweep
-from tape.reading import Handles, Step, read
+from tape.reading import NUMBERS, Handles, Layouts, Step, read, slopes
 from tape.tensor import Tensor
-from tape.wengert import Tape
+from tape.wengert import ARITY, SCALARS, Tape
 
 
 def active_slots(tape: Tape, wanted: list[Tensor], last: int) -> tuple[list[int], np.ndarray[Any, Any]]:
@@ -61,18 +61,17 @@ def _finite(value: Any) -> bool:
 
 def product(g: Any, slope: Any, careful: bool) -> Any:
     """Give an adjoint or tangent times a slope; None if the slope is 0 everywhere."""
-    if not isinstance(slope, Tensor):
-        if np.ndim(slope) == 0:
-            if slope == 1:
-                return g
-            if slope == 0:
-                return None
-            slope = float(slope)
-        if slope is not g and np.all(np.isfinite(slope)):
-            return g * slope
-    elif type(g) is float and g == 1.0:
-        return slope
-    return scale(g, slope) if careful else g * slope
+    if type(slope) is Tensor:
+        if type(g) is float and g == 1.0:
+            return slope
+        return scale(g, slope) if careful else g * slope
+    if np.ndim(slope) == 0:
+        if slope == 1:
+            return g
+        if slope == 0:
+            return None
+        slope = float(slope)
+    return g * slope if np.all(np.isfinite(slope)) else scale(g, slope)
 
 
 def fitted(x: Any, layout: Layout) -> Any:
@@ -95,8 +94,11 @@ class _Walk:
         self, tape: Tape, wanted: list[Tensor], outputs: list[Tensor], cotangents: list[Any], *, careful: bool
     ) -> None:
         self.tape, self.wanted, self.careful = tape, wanted, careful
-        self.slots, self.active = active_slots(tape, wanted, max(y._slot for y in outputs))
-        self.handles = Handles(tape)
+        last = max(y._slot for y in outputs)
+        self.slots, marks = active_slots(tape, wanted, last)
+        self.active = marks.tobytes()
+        self.layouts = Layouts(tape, last)
+        self.handles = Handles(tape, self.layouts)
         for t in (*wanted, *outputs):
             self.handles.made[t._slot] = record.handle(tape, t._slot, t._value, t._layout)
         self.adjoints: dict[int, Any] = {}
@@ -107,14 +109,24 @@ class _Walk:
 
     def run(self) -> list[Any]:
         """Give the adjoints of the wanted slots."""
-        for e in reversed(self.slots):
-            g = self._take(e)
-            if g is not None:
+        space, adjoints = self.tape.workspace, self.adjoints
+        for e, (row, *operands) in zip(
+            reversed(self.slots), reversed(space.entries[self.slots, :4].tolist()), strict=True
+        ):
+            g = self._take(e) if self.blocks else adjoints.pop(e, None)
+            if g is None:
+                continue
+            op, layouts = (OPS[row], None) if row < SCALARS else space.details[row - SCALARS][:2]
+            if type(op) is Elementwise and (layouts is None or space.table[row - SCALARS, ARITY] >= 0):
+                self._elementwise(e, op, operands, layouts, g)
+            else:
                 self._entry(e, read(self.tape, e), g)
         return [self._take(w._slot) for w in self.wanted]
 
     def _add(self, slot: int, contribution: Any) -> None:
-        contribution = fitted(contribution, self.tape.layout(slot))
+        layout = self.layouts[slot]
+        if type(contribution) is not Tensor or contribution._layout is not layout:
+            contribution = fitted(contribution, layout)
         known = self.adjoints.get(slot)
         self.adjoints[slot] = contribution if known is None else known + contribution
 
@@ -126,7 +138,7 @@ class _Walk:
 
     def _take(self, slot: int) -> Any:
         """Give the whole adjoint of a slot; None if it has none."""
-        layout = self.tape.layout(slot)
+        layout = self.layouts[slot]
         for depth in range(1, layout.ndim + 1):
             blocks = self.blocks.pop((slot, depth), None)
             if blocks is not None:
@@ -139,9 +151,7 @@ class _Walk:
 
     # ------------------------------------------------------------ entries
     def _entry(self, e: int, step: Step, g: Any) -> None:
-        if isinstance(step.op, Elementwise):
-            self._elementwise(e, step, g)
-        elif step.kind == ELEMENT or (step.kind == MOVE and step.op is index_op):
+        if step.kind == ELEMENT or (step.kind == MOVE and step.op is index_op):
             self._view(step, g)
         elif step.kind == FILL:
             self._fill(step, g)
@@ -150,19 +160,27 @@ class _Walk:
         else:
             self._structural(e, step, g)
 
-    def _elementwise(self, e: int, step: Step, g: Any) -> None:
-        op: Any = step.op
-        values: list[Any] = []
-        for k, slot in enumerate(step.operands):
-            partial = op.partials[k]
-            if partial is None or not self.active[slot]:
+    def _elementwise(self, e: int, op: Elementwise, operands: list[int], layouts: Any, g: Any) -> None:
+        active, adjoints = self.active, self.adjoints
+        layouts = layouts or NUMBERS[: op.nin]
+        for k, partial, reads, constant in slopes(op):
+            slot = operands[k]
+            if not active[slot]:
                 continue
-            if not values:
-                values = [self.handles.operand(s, la) for s, la in zip(step.operands, step.layouts, strict=True)]
-                values.append(self.handles[e])
-            contribution = product(g, partial(*values), self.careful)
-            if contribution is not None:
-                self._add(slot, contribution)
+            slope = self.handles.evaluate(partial, reads, e, operands, layouts) if constant is None else constant
+            if type(slope) is Tensor and type(g) is Tensor and not self.careful:
+                contribution = g * slope  # type: ignore[operator]
+            elif constant == 1.0:
+                contribution = g
+            else:
+                contribution = product(g, slope, self.careful)
+                if contribution is None:
+                    continue
+            layout = self.layouts[slot]
+            if type(contribution) is not Tensor or contribution._layout is not layout:
+                contribution = fitted(contribution, layout)
+            known = adjoints.get(slot)
+            adjoints[slot] = contribution if known is None else known + contribution
 
     def _structural(self, e: int, step: Step, g: Any) -> None:
         g = g if isinstance(g, Tensor) else np.asarray(g, step.out.dtype)
@@ -177,7 +195,7 @@ class _Walk:
     def _view(self, step: Step, g: Any) -> None:
         """Undo a basic index: put the adjoint where its elements were taken from."""
         (slot,) = step.operands
-        layout = self.tape.layout(slot)
+        layout = self.layouts[slot]
         depth = leading(layout, step) if step.kind == MOVE else layout.ndim
         if depth:
             self._add_block(slot, position(step.offset, layout, depth), g)
@@ -207,7 +225,7 @@ class _Walk:
                 self._add(slot, g[place])
                 continue
             start = place // max(1, prod(step.out.shape[axis + 1 :]))
-            length = self.tape.layout(slot).shape[axis]
+            length = self.layouts[slot].shape[axis]
             self._add(slot, g[(slice(None),) * axis + (slice(start, start + length),)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tape.compiled import bytes_of, float32s, float64s, inlined, int32s, int64s
+from tape.instruction import MOVE_SHAPE
 from tape.layout import FLOAT32, FLOAT64, INT64
 
 BLOCK = 1024
@@ -230,7 +231,7 @@ def move_elements(target, target_code, t_strides, source, source_code, s_strides
     ndim = pool[p]
     t_width = 4 if target_code == FLOAT32 else 8
     s_width = 4 if source_code == FLOAT32 else 8
-    shape = p + 6
+    shape = p + MOVE_SHAPE
     if ndim == 0:
         _move_row(target, target_code, 1, source, source_code, 1, 1, weight, new)
         return

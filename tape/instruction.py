@@ -5,6 +5,7 @@ Each function here makes one instruction on first use; `Workspace.instructions` 
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ DIRECT, SINGLE, GATHERED = range(3)
 
 UNREAD = 4
 """Added to how: the partials do not read this operand's value."""
+
+MOVE_SHAPE = 8
+"""Where in the plan of a MOVE its shape begins."""
 
 
 def _columns(kind: int, arity: int, opcode: int, out: Layout) -> dict[int, int]:
@@ -121,11 +125,12 @@ def move(
     *,
     bijective: bool,
     scale: float = 1.0,
+    begin: int = 0,
 ) -> int:
     """Make the instruction of an op that moves, repeats or sums elements, each weighted by `scale`.
 
-    For every index of `shape` its pullback adds one element of the adjoint (at strides `adjoint`) to one element of the
-    operand's adjoint (at strides `target`, from the offset in the entry), all counted in elements.
+    For every index of `shape` its pullback adds one element of the adjoint (at strides `adjoint`, from `begin`) to one
+    element of the operand's adjoint (at strides `target`, from the offset in the entry), all counted in elements.
     """
     axes = [a for a in range(len(shape)) if shape[a] != 1]
     # Neighbouring axes that run on into each other are one.
@@ -141,7 +146,9 @@ def move(
     columns = _columns(MOVE, 1, detail[0].code, out)
     weight = int(np.float64(scale).view(np.int64))
     cleared = 0 if source.cell else source.size * source.dtype.itemsize
-    plan = [len(merged), int(bijective), source.code, out.code, weight, cleared]
+    # Whether each element of the result comes from one of the operand, in forward mode.
+    covers = prod(shape) == out.size and all(shape[a] == 1 or adjoint[a] != 0 for a in range(len(shape)))
+    plan = [len(merged), int(bijective), source.code, out.code, weight, cleared, begin, int(covers)]
     empty = 0 in shape
     plan += [0 if empty else m[0] for m in merged] + [m[1] for m in merged] + [m[2] for m in merged]
     return space.add_instruction(detail, columns, plan)

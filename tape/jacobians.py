@@ -105,7 +105,7 @@ def _stacked(trace: Trace, parts: list[Any], shape: tuple[int, ...], target: Any
     if not parts:
         return np.zeros((*target.shape, *shape) if last else (*shape, *target.shape), target.dtype)
     made = [t if isinstance(t, Tensor) else record.constant(trace.tape, np.asarray(t, target.dtype)) for t in parts]
-    stack = np.stack(made)  # type: ignore[call-overload]
+    stack = np.stack(made)
     whole = np.reshape(stack, (*shape, *target.shape))
     lead = len(shape)
     return np.moveaxis(whole, range(lead), range(-lead, 0)) if last and lead else whole

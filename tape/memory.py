@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from typing import Any
 
@@ -54,6 +55,9 @@ _pushforwards = table.forward_addresses.ctypes.data
 _matmul_loops = (*ufunc_loop(np.matmul, "dd->d"), *ufunc_loop(np.matmul, "ff->f"))
 
 
+_pack_state = struct.Struct(f"={STATE}q").pack_into
+
+
 class Memory:
     """Buffers that outlive a sweep: a thread hands them from one to the next.
 
@@ -76,24 +80,24 @@ class Memory:
         self.heads = np.zeros(64, np.int64)
         self.missing = np.zeros(64, np.int32)
         self.state = np.zeros(STATE, np.int64)
-        self.pointers: dict[str, tuple[np.ndarray[Any, Any], int]] = {}
-
-    def pointer(self, name: str) -> int:
-        """Give the address of one of the arrays here, asked of NumPy once."""
-        array = getattr(self, name)
-        known = self.pointers.get(name)
-        if known is None or known[0] is not array:
-            known = self.pointers[name] = array, array.ctypes.data
-        return known[1]
+        self.machine = self.state.ctypes.data
+        self.words = memoryview(self.state)  # type: ignore[arg-type]
+        self.fit(1, 1)
 
     def fit(self, entries: int, classes: int) -> None:
-        """Have room for so many slots and sizes of arrays."""
+        """Have room for so many slots and sizes of arrays; tell where they are."""
         if len(self.cells) < entries:
             self.cells = np.empty(entries)
             self.active = np.empty(entries, np.int8)
             self.last_use = np.empty(entries, np.int32)
         if len(self.heads) < classes:
             self.heads = np.zeros(2 * classes, np.int64)
+        self.addresses = self.cells.view(np.int64)
+        # NumPy takes a microsecond to tell an address.
+        self.cells_at, self.active_at, self.last_use_at = (
+            self.cells.ctypes.data, self.active.ctypes.data, self.last_use.ctypes.data,
+        )  # fmt: skip
+        self.heads_at, self.missing_at = self.heads.ctypes.data, self.missing.ctypes.data
 
     def reserve(self, nbytes: int) -> None:
         """Have room for every adjoint of an array; pages that are never touched cost nothing."""
@@ -106,6 +110,7 @@ class Memory:
         """Give back what an unusually large sweep needed."""
         if self.cells.nbytes > RETAINED // 4:
             self.cells, self.active, self.last_use = np.empty(0), np.empty(0, np.int8), np.empty(0, np.int32)
+            self.fit(1, 1)
         if self.arena[0].nbytes > 2 * RETAINED:
             self.arena = (nothing, 0)
 
@@ -137,18 +142,19 @@ class Sweep:
         self.last = last
         space = tape.workspace
         memory = self.memory = _idle.memories.pop() if _idle.memories else Memory()
-        memory.fit(len(space.entries), len(space.classes))
-        memory.heads[:] = 0
+        if len(memory.cells) < len(space.entries) or len(memory.heads) < len(space.classes):
+            memory.fit(len(space.entries), len(space.classes))
+        memory.heads.fill(0)
         self.active, self.cells, self.state = memory.active, memory.cells, memory.state
-        self.addresses = memory.cells.view(np.int64)
-        pointer, own = space.pointer, memory.pointer
-        memory.state[:] = (
-            tape.count, pointer("entries"), own("cells"), own("active"), len(space.table), pointer("table"),
-            len(space.pool), pointer("pool"), len(space.operands), pointer("operands"), _numbers, len(memory.heads),
-            own("heads"), own("missing"), memory.scratch[1], 0, 0, 0, *_matmul_loops, _pullbacks, _pushforwards,
-            own("last_use"), 0,
+        self.addresses = memory.addresses
+        entries, table, pool, operands = space.addresses()
+        _pack_state(
+            memory.words, 0,
+            tape.count, entries, memory.cells_at, memory.active_at, len(space.table), table, len(space.pool), pool,
+            len(space.operands), operands, _numbers, len(memory.heads), memory.heads_at, memory.missing_at,
+            memory.scratch[1], 0, 0, 0, *_matmul_loops, _pullbacks, _pushforwards, memory.last_use_at, 0,
         )  # fmt: skip
-        self.machine = own("state")
+        self.machine = memory.machine
         if CHECKED:
             extents.watch(self)
 
@@ -200,12 +206,6 @@ class Sweep:
     def reserve(self) -> None:
         """Have room for the adjoints of all active slots."""
         self.memory.reserve(int(self.state[NEEDED]))
-
-    def kinds(self) -> set[int]:
-        """Give the kinds of the active entries that are not opcodes on numbers."""
-        rows = self.tape.workspace.entries[self.first : self.last + 1, 0]
-        rows = rows[(self.active[self.first : self.last + 1] == ACTIVE) & (rows >= SCALARS)] - SCALARS
-        return set(np.unique(self.tape.workspace.table[rows, KIND]).tolist())
 
     def view(self, slot: int, layout: Layout) -> np.ndarray[Any, Any] | None:
         """Give the adjoint of a slot as an array that refers to the sweep's memory; None while there is none."""

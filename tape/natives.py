@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def reshape(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tenso
     (x,) = operands
     shape = parameters["shape"]
     if x._layout.cell:
-        return None
+        return _repeated(x, op, shape, parameters) if shape and prod(shape) == 1 else None
     value = x._value.reshape(shape)
     if not np.may_share_memory(value, x._value):
         value, address = x._tape.allocate(layout_of(value.shape, value.dtype))
@@ -109,12 +110,29 @@ def transpose(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Ten
     return watch(x, made, (lambda base: transpose_op(base, axes=axes), write_back))
 
 
+def _repeated(x: Tensor, op: Structural, shape: tuple[int, ...], parameters: Any) -> Tensor:
+    """Append an array every element of which is a number."""
+    tape, out = x._tape, layout_of(shape, x._layout.dtype)
+    found = tape.instructions.get((op, FLOAT, out))
+    if found is None:
+        zeros = [0] * len(shape)
+        row = instruction.move(
+            tape.workspace, (op, (FLOAT,), out, parameters), FLOAT, out, shape, zeros, _units(shape), bijective=False
+        )
+        found = tape.instructions[op, FLOAT, out] = row, out
+    value, address = tape.allocate(out)
+    value.fill(x._value)
+    return handle(tape, tape.append_array(found[0], x._slot, -1, 0, address), value, out)
+
+
 def broadcast(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
     """Append a view with repeated elements."""
     (x,) = operands
+    shape = parameters["shape"]
+    if x._layout.cell and shape:
+        return _repeated(x, op, shape, parameters)
     if x._layout.cell or not x._layout.shape:
         return None
-    shape = parameters["shape"]
     value = np.broadcast_to(x._value, shape)
     target = instruction.broadcast_strides(x._layout, shape, unit=1)
     return _view(x, op, (), value, (0, 0), lambda: target, parameters, bijective=False)
@@ -242,6 +260,47 @@ def index(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor 
     )  # fmt: skip
 
 
+def window(_: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+    """Append a basic index that is told by offset and steps."""
+    (x,) = operands
+    layout = x._layout
+    if layout.cell or not layout.contiguous or not instruction.floating(layout):
+        return None
+    offset, strides, shape = parameters["offset"], parameters["strides"], parameters["shape"]
+    size = layout.dtype.itemsize
+    value = np.ndarray(shape, layout.dtype, x._value, offset * size, [size * s for s in strides])
+    if not shape and layout.code == FLOAT64:
+        return None
+    where = offset * size, offset
+    told = {"strides": strides}
+    return _view(x, index_op, strides, value, where, lambda: list(strides), told, bijective=value.size == layout.size)
+
+
+def embed(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
+    """Append zeros but for the elements that a window takes."""
+    (g,) = operands
+    layout = g._layout
+    if layout.cell or not instruction.floating(layout):
+        return None
+    offset, strides, shape = parameters["offset"], parameters["strides"], parameters["shape"]
+    tape = g._tape
+    out = layout_of(shape, layout.dtype)
+    key = (op, layout, out, offset, strides)
+    found = tape.instructions.get(key)
+    if found is None:
+        row = instruction.move(
+            tape.workspace, (op, (layout,), out, parameters), layout, out, layout.shape, _units(layout.shape),
+            list(strides), bijective=True, begin=offset,
+        )  # fmt: skip
+        found = tape.instructions[key] = row, out
+    value, address = tape.allocate(out)
+    value.fill(0.0)
+    if layout.size:
+        size = layout.dtype.itemsize
+        np.ndarray(layout.shape, layout.dtype, value, offset * size, [size * s for s in strides])[...] = g._value
+    return handle(tape, tape.append_array(found[0], g._slot, -1, 0, address), value, out)
+
+
 def _rows(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
     x, chosen = operands[0], operands[-1]
     if parameters["spec"] != ("array",) or not x._layout.shape or not instruction.floating(x._layout):
@@ -328,6 +387,8 @@ NATIVES.update(
         "transpose": transpose,
         "broadcast": broadcast,
         "index": index,
+        "window": window,
+        "embed": embed,
         "sum": reductions.additive(scaled=False),
         "mean": reductions.additive(scaled=True),
         "extreme": reductions.extreme,

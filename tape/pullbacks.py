@@ -11,6 +11,7 @@ import numpy as np
 
 from tape.blocks import BLOCK, add_block, add_plain, move_elements, zero_bytes
 from tape.compiled import call_array_kernel, call_ufunc_loop, float32s, float64s, inlined, int32s, int64s, note
+from tape.instruction import MOVE_SHAPE
 from tape.layout import FLOAT32
 from tape.machine import (
     MATMUL32,
@@ -112,7 +113,8 @@ def pull_move(m, e, row, g, stop):
     weight = float64s(word(m, POOL) + 8 * (p + 4), 1)[0]
     ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
     into = target + entry(m, e, 3) * (4 if code == FLOAT32 else 8)
-    strides = p + 6 + ndim
+    strides = p + MOVE_SHAPE + ndim
+    g += pool_of(m)[p + 6] * (4 if pool_of(m)[p + 3] == FLOAT32 else 8)
     move_elements(into, code, strides, g, pool_of(m)[p + 3], strides + ndim, pool_of(m), p, weight, new)
     return e - 1
 

@@ -10,7 +10,8 @@ where a reverse sweep has adjoints: numbers in the cells, arrays C-contiguous in
 from __future__ import annotations
 
 from tape.blocks import BLOCK, add_plain, copy_bytes, gather_block, move_elements, zero_bytes
-from tape.compiled import float64s, inlined, int64s, note
+from tape.compiled import float32s, float64s, inlined, int64s, note
+from tape.instruction import MOVE_SHAPE
 from tape.layout import FLOAT32
 from tape.machine import (
     POOL,
@@ -68,17 +69,15 @@ def push_elementwise(m, e, row, t, stop):
 def push_move(m, e, row, t, stop):
     """Move, repeat or sum the elements of a tangent."""
     p = column(m, row, PLAN)
-    ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
-    shape = p + 6
+    ndim, code, out_code = pool_of(m)[p], pool_of(m)[p + 2], pool_of(m)[p + 3]
+    strides = p + MOVE_SHAPE + ndim
     source = tangent_of(m, entry(m, e, 1)) + entry(m, e, 3) * (4 if code == FLOAT32 else 8)
     weight = float64s(word(m, POOL) + 8 * (p + 4), 1)[0]
-    summed = False
-    for axis in range(ndim):
-        if pool_of(m)[shape + axis] == 0 or pool_of(m)[shape + 2 * ndim + axis] == 0:
-            summed = True
-    if summed:
+    covers = pool_of(m)[p + 7] != 0
+    if not covers:
         zero_bytes(t, column(m, row, EXTENT) if column(m, row, CELL) == 0 else 8)
-    move_elements(t, pool_of(m)[p + 3], shape + 2 * ndim, source, code, shape + ndim, pool_of(m), p, weight, not summed)
+    into = t + pool_of(m)[p + 6] * (4 if out_code == FLOAT32 else 8)
+    move_elements(into, out_code, strides + ndim, source, code, strides, pool_of(m), p, weight, covers)
     return e + 1
 
 
@@ -170,4 +169,34 @@ def push_join(m, e, row, t, stop):
                 copy_bytes(into, tangent_of(m, slot) + r * width * size, width * size)
             else:
                 zero_bytes(into, width * size)
+    return e + 1
+
+
+@inlined
+def _shared(x, t, extreme, count, step):
+    """Give the mean of the tangents of the elements that equal the extreme one; none equals NaN."""
+    total, winners = 0.0, 0
+    for i in range(count):
+        if x[i * step] == extreme:
+            total += t[i * step]
+            winners += 1
+    return total / winners if winners > 0 else 0.0
+
+
+def push_extreme(m, e, row, t, stop):
+    """Give each maximum or minimum the tangent of the element that it is; ties share evenly."""
+    p = column(m, row, PLAN)
+    outer, count, inner = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
+    slot = entry(m, e, 1)
+    x, out, tangent = value_of(m, slot), value_of(m, e), tangent_of(m, slot)
+    span = (count - 1) * inner + 1
+    for o in range(outer):
+        for i in range(inner):
+            at, to = o * count * inner + i, o * inner + i
+            if pool_of(m)[p + 3] == FLOAT32:
+                single = float32s(x + 4 * at, span), float32s(tangent + 4 * at, span)
+                float32s(t, to + 1)[to] = _shared(single[0], single[1], float32s(out, to + 1)[to], count, inner)
+            else:
+                double = float64s(x + 8 * at, span), float64s(tangent + 8 * at, span)
+                float64s(t, to + 1)[to] = _shared(double[0], double[1], float64s(out, to + 1)[to], count, inner)
     return e + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from tape.instruction import FILL, JOIN
 from tape.layout import FLOAT, Layout
 from tape.record import handle
 from tape.tensor import Tensor
-from tape.wengert import ARITY, KIND, SCALARS, Tape
+from tape.wengert import ARITY, ENTRY, KIND, REMEMBERED, SCALARS, Tape, unpack_number
 
 
 class Step(NamedTuple):
@@ -46,7 +47,8 @@ class Step(NamedTuple):
     places: list[tuple[int, int]] = []  # noqa: RUF012
 
 
-_NUMBERS = ((), (FLOAT,), (FLOAT, FLOAT))
+NUMBERS = (FLOAT, FLOAT)
+"""The layouts of an opcode's operands."""
 
 
 def read(tape: Tape, slot: int) -> Step:
@@ -56,7 +58,7 @@ def read(tape: Tape, slot: int) -> Step:
     if row < SCALARS:
         op = OPS[row]
         arity = op.nin if isinstance(op, Elementwise) else 0
-        return Step(op, [a, b][:arity], _NUMBERS[arity], FLOAT, None, -1)
+        return Step(op, [a, b][:arity], NUMBERS[:arity], FLOAT, None, -1)
     op, layouts, out, parameters = space.details[row - SCALARS]
     columns = space.table[row - SCALARS]
     arity, kind = int(columns[ARITY]), int(columns[KIND])
@@ -80,7 +82,8 @@ def operands(tape: Tape, slot: int) -> list[int]:
 
 def number_at(tape: Tape, slot: int) -> float:
     """Give the value of a slot that is a float64 number."""
-    return float(tape.workspace.entries[slot, 4:6].view(np.float64)[0])
+    found: float = unpack_number(tape.buffer, slot * ENTRY + 16)[0]
+    return found
 
 
 def array_at(address: int, layout: Layout) -> np.ndarray[Any, Any]:
@@ -99,33 +102,90 @@ def array_at(address: int, layout: Layout) -> np.ndarray[Any, Any]:
     return np.ndarray(layout.shape, layout.dtype, raw, below, layout.strides)  # type: ignore[arg-type]
 
 
+@functools.cache
+def slopes(op: Elementwise) -> tuple[tuple[int, Any, tuple[int, ...], Any], ...]:
+    """List the slopes of an op: position, partial, the operands that it reads (the result is the last), and its value.
+
+    The value is that of a partial which reads nothing, else None.
+    """
+    found = []
+    for k, partial in enumerate(op.partials):
+        if partial is None:
+            continue
+        bits = op.reads[k]
+        reads = tuple(i for i in range(op.nin) if bits >> i & 1) + ((op.nin,) if bits & 8 else ())
+        constant = None if bits or hasattr(partial, "unknown") else partial(*[None] * (op.nin + 1))
+        found.append((k, partial, reads, constant))
+    return tuple(found)
+
+
+class Layouts:
+    """The layouts of the slots of a tape, up to the last one of a walk and beyond."""
+
+    def __init__(self, tape: Tape, last: int) -> None:
+        self.tape = tape
+        self.rows = tape.workspace.entries[: last + 1, 0].tolist()
+        self.details = tape.workspace.details
+
+    def __getitem__(self, slot: int) -> Layout:
+        row = self.rows[slot]
+        found: Layout = FLOAT if row < SCALARS else self.details[row - SCALARS][2]
+        return found
+
+
 class Handles:
     """Handles of the slots of a tape, made when asked for."""
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+    def __init__(self, tape: Tape, layouts: Layouts) -> None:
+        self.tape, self.layouts = tape, layouts
         self.made: dict[int, Tensor] = {}
+        space = tape.workspace
+        self.chunks = [
+            (address, views) for (_, address), views in zip(space.chunks[:REMEMBERED], space.views, strict=False)
+        ]
 
     def __getitem__(self, slot: int) -> Tensor:
         found = self.made.get(slot)
         if found is None:
-            layout = self.tape.layout(slot)
-            value: Any = number_at(self.tape, slot) if layout.cell else array_at(self.tape.address(slot), layout)
+            layout = self.layouts[slot]
+            value: Any = number_at(self.tape, slot) if layout.cell else self._array(slot, layout)
             found = self.made[slot] = handle(self.tape, slot, value, layout)
         return found
 
-    def operand(self, slot: int, layout: Layout | None) -> Any:
-        """Give what a rule takes for an operand: a plain number where it is constant, else the handle.
+    def _array(self, slot: int, layout: Layout) -> Any:
+        address = self.tape.address(slot)
+        for start, views in self.chunks:
+            known = views.get(address - start)
+            if known is not None and known[0] is layout:
+                return known[1]
+        return array_at(address, layout)
+
+    def evaluate(self, partial: Any, reads: tuple[int, ...], e: int, operands: list[int], layouts: Any) -> Any:
+        """Give a partial of entry e: a plain number, or a recorded value."""
+        nin = len(layouts)
+        values: list[Any] = [None] * (nin + 1)
+        for k in reads:
+            if k == nin:
+                values[k] = self[e]
+                continue
+            slot = operands[k]
+            t = self.made.get(slot)
+            if t is None:
+                t = self[slot]
+            values[k] = self._number(t, layouts[k]) if t._layout.cell else t
+        return partial(*values)
+
+    def _number(self, t: Tensor, layout: Layout) -> Any:
+        """Give a number as it is where it is constant, else the handle.
 
         So a rule that asks an exponent whether it is 0 gets a plain answer, and records nothing for it.
         """
-        t = self[slot]
-        if t._layout.cell and self.is_constant(slot):
-            return t._value if layout is not None and layout.weak else np.float64(t._value)
-        return t
+        if not self.is_constant(t._slot):
+            return t
+        return t._value if layout.weak else np.float64(t._value)
 
     def is_constant(self, slot: int) -> bool:
         """Tell whether a slot is a plain value that somebody used, not an input."""
-        row = int(self.tape.workspace.entries[slot, 0])
-        op = OPS[row] if row < SCALARS else self.tape.workspace.details[row - SCALARS][0]
+        row = self.layouts.rows[slot]
+        op = OPS[row] if row < SCALARS else self.layouts.details[row - SCALARS][0]
         return op is LEAF and slot not in self.tape.inputs

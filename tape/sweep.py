@@ -99,6 +99,18 @@ def _note_missing(m, count, instruction):
 
 
 @compiled()
+def kinds_of(m, first, last):
+    """Give the kinds of instruction that are active, a bit for each."""
+    active = activity_of(m)
+    kinds = 0
+    for e in range(first, last + 1):
+        row = entry(m, e, 0) - SCALARS
+        if active[e] == ACTIVE and row >= 0:
+            kinds |= 1 << column(m, row, KIND)
+    return kinds
+
+
+@compiled()
 def reset(m, first, last):
     """Clear adjoints and activity of the slots from `first` to `last`."""
     cells, active = cells_of(m), activity_of(m)
@@ -170,8 +182,12 @@ def _array_entry(m, e, row, stop):
 # ---------------------------------------------------------------- forwards
 @compiled()
 def reach(m, first, last):
-    """Leave active only what an output depends on (its last use is set), and note the last use of each slot."""
+    """Leave active only what an output depends on (its last use is set), and note the last use of each slot.
+
+    Gives the kinds of instruction that are left, a bit for each.
+    """
     active, last_use = activity_of(m), last_uses(m)
+    kinds = 0
     for e in range(last, first - 1, -1):
         if active[e] == 0:
             continue
@@ -184,6 +200,10 @@ def reach(m, first, last):
                 slot = operand(m, e, k)
                 if active[slot] != 0 and last_use[slot] < 0:
                     last_use[slot] = e
+            row = entry(m, e, 0) - SCALARS
+            if row >= 0:
+                kinds |= 1 << column(m, row, KIND)
+    return kinds
 
 
 @compiled()

@@ -32,6 +32,7 @@ PUSHFORWARDS: dict[int, Callable[..., Any]] = {
     instruction.FILL: pushforwards.push_fill,
     instruction.GATHER: pushforwards.push_gather,
     instruction.JOIN: pushforwards.push_join,
+    instruction.EXTREME: pushforwards.push_extreme,
 }
 
 addresses = np.zeros(16, np.int64)
@@ -39,6 +40,9 @@ addresses = np.zeros(16, np.int64)
 
 forward_addresses = np.zeros(16, np.int64)
 """Where each kind's pushforward is, 0 while it is not compiled."""
+
+forward_ready = 0
+"""The kinds whose pushforwards are compiled, a bit for each."""
 
 _SIGNATURE = types.int64(*[types.int64] * 5)
 _guard = threading.Lock()
@@ -51,8 +55,10 @@ def prepare(kind: int) -> None:
 
 def prepare_forward(kind: int) -> None:
     """Compile or load the pushforward of a kind of instruction; Python does those that have none."""
+    global forward_ready
     if kind in PUSHFORWARDS:
         _prepare(forward_addresses, PUSHFORWARDS, kind)
+        forward_ready |= 1 << kind
 
 
 def _prepare(addresses: Any, functions: dict[int, Callable[..., Any]], kind: int) -> None:

@@ -11,8 +11,8 @@ from ops.index import index_op, window_op
 from tape import record
 from tape.adjoint import active_slots, all_finite, fitted, position, product
 from tape.inplace import filled
-from tape.instruction import ELEMENT, FILL, MOVE
-from tape.reading import Handles, Step, read
+from tape.instruction import ELEMENT, FILL, HOST, MOVE
+from tape.reading import Handles, Layouts, Step, read, slopes
 from tape.tangents import pushed
 from tape.tensor import Tensor
 from tape.wengert import Tape
@@ -37,7 +37,7 @@ class _Walk:
     ) -> None:
         self.tape, self.outputs, self.careful = tape, outputs, careful
         slots, active = active_slots(tape, inputs, max(y._slot for y in outputs))
-        self.handles = Handles(tape)
+        self.handles = Handles(tape, Layouts(tape, max(y._slot for y in outputs)))
         self.tangents: dict[int, Any] = {}
         for x, tangent in zip(inputs, tangents, strict=True):
             self.tangents[x._slot] = fitted(tangent, x._layout)
@@ -64,7 +64,7 @@ class _Walk:
         tangents = [self.tangents.get(slot) for slot in step.operands]
         if all(t is None for t in tangents):
             return None
-        if isinstance(step.op, Elementwise):
+        if type(step.op) is Elementwise and step.kind != HOST:
             return self._elementwise(e, step, tangents)
         if step.kind == ELEMENT:
             return np.reshape(self._tensor(tangents[0]), -1)[step.offset]
@@ -81,14 +81,15 @@ class _Walk:
         return pushed(step, given, self.handles[e], values)
 
     def _elementwise(self, e: int, step: Step, tangents: list[Any]) -> Any:
-        op: Any = step.op
-        values = [self.handles.operand(s, layout) for s, layout in zip(step.operands, step.layouts, strict=True)]
-        values.append(self.handles[e])
         total: Any = None
-        for k, tangent in enumerate(tangents):
-            if tangent is None or op.partials[k] is None:
+        for k, partial, reads, constant in slopes(step.op):
+            tangent = tangents[k]
+            if tangent is None:
                 continue
-            part = product(tangent, op.partials[k](*values), self.careful)
+            slope = constant
+            if slope is None:
+                slope = self.handles.evaluate(partial, reads, e, step.operands, step.layouts)
+            part = product(tangent, slope, self.careful)
             if part is not None:
                 total = part if total is None else total + part
         return total

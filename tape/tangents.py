@@ -42,19 +42,21 @@ class Tangents(Sweep):
         """Mark what has to be computed, have it compiled, and find the room for it."""
         self.activate()
         uses = self.memory.last_use
-        uses[: self.last + 1] = -1
+        uses[: self.last + 1].fill(-1)
         for y in self.outputs:
             uses[y._slot] = ALWAYS
-        reach(self.machine, self.first, self.last)
-        for kind in self.kinds():
-            table.prepare_forward(kind)
+        self.kinds = reach(self.machine, self.first, self.last)
+        if self.kinds & ~table.forward_ready:
+            for kind in table.PUSHFORWARDS:
+                if self.kinds >> kind & 1:
+                    table.prepare_forward(kind)
         verify(self.tape.samples)
         self.reserve()
 
     @property
     def native(self) -> bool:
         """Whether the whole sweep is compiled."""
-        return self.kinds() <= table.PUSHFORWARDS.keys()
+        return not self.kinds & ~sum(1 << kind for kind in table.PUSHFORWARDS)
 
     def run(self, tangents: list[Any]) -> None:
         """Sweep from the inputs, whose tangents are given, up to the last output."""

@@ -139,11 +139,12 @@ class Trace:
         if not outputs:
             return [np.zeros(t._layout.shape, t._layout.dtype) for t in self.inputs]
         adjoints = Adjoints(self.tape, self.inputs, outputs)
+        outer, _current.tape = _current.tape, None  # what host entries differentiate has a tape of its own
         try:
-            with paused():
-                adjoints.run(cotangents)
+            adjoints.run(cotangents)
             return [adjoints.gradient(t) for t in self.inputs]
         finally:
+            _current.tape = outer
             adjoints.close()
 
     def push(self, tangents: list[Any], outputs: list[Tensor]) -> list[Any]:
@@ -159,16 +160,17 @@ class Trace:
         if not inputs or not outputs:
             return [np.zeros(y._layout.shape, y._layout.dtype) for y in outputs]
         sweep = Tangents(self.tape, inputs, outputs)
+        outer, _current.tape = _current.tape, None
         try:
-            with paused():
-                sweep.run(seeds)
+            sweep.run(seeds)
             return [sweep.tangent(y) for y in outputs]
         finally:
+            _current.tape = outer
             sweep.close()
 
     def plain(self, tree: Any) -> Any:
         """Give a result as the caller gets it: plain values, unless the trace is nested."""
-        return tree if self.nested else plain(tree)
+        return tree if tree is None or self.nested else plain(tree)
 
     def own(self, y: Tensor) -> Tensor:
         """Give a Tensor of the result back; raise if it is of another tape."""

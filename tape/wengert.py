@@ -35,6 +35,7 @@ EXTENT is what the elements of the value take, BYTES the memory given to them.
 pack_number = struct.Struct("=iiiid").pack_into
 pack_array = struct.Struct("=iiiiq").pack_into
 unpack_address = struct.Struct("=q").unpack_from
+unpack_number = struct.Struct("=d").unpack_from
 PackError = struct.error
 
 CHUNK = 1 << 20
@@ -74,7 +75,7 @@ class Workspace:
         self.entries = np.empty((4096, 6), np.int32)
         self.chunks: list[tuple[np.ndarray[Any, Any], int]] = []
         self.views: list[dict[int, tuple[Layout, np.ndarray[Any, Any]]]] = []
-        self.pointers: dict[str, tuple[np.ndarray[Any, Any], int]] = {}
+        self.known: tuple[Any, ...] = (None,) * 5
         self.large: dict[int, list[tuple[np.ndarray[Any, Any], int]]] = {}
         self.large_bytes = 0
         self.operands = np.zeros(256, np.int64)
@@ -111,13 +112,19 @@ class Workspace:
         self.pool = _written(self.pool, start, values)
         return start
 
-    def pointer(self, name: str) -> int:
-        """Give the address of one of the arrays here; NumPy takes a microsecond to tell it, so it is remembered."""
-        array = getattr(self, name)
-        known = self.pointers.get(name)
-        if known is None or known[0] is not array:
-            known = self.pointers[name] = array, array.ctypes.data
-        return known[1]
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Give the addresses of entries, table, pool and operands; NumPy takes a microsecond to tell each."""
+        known = self.known
+        if (
+            known[0] is not self.entries
+            or known[1] is not self.table
+            or known[2] is not self.pool
+            or known[3] is not self.operands
+        ):
+            arrays = self.entries, self.table, self.pool, self.operands
+            self.known = known = (*arrays, tuple(a.ctypes.data for a in arrays))
+        found: tuple[int, int, int, int] = known[4]
+        return found
 
     def add_operands(self, numbers: list[int]) -> int:
         """Append the operands of an entry that has more than three; give the position of the first."""
