@@ -40,6 +40,16 @@ def sum_to(x: Any, shape: tuple[int, ...]) -> Any:
     return np.reshape(np.sum(x, axis=axes), shape)
 
 
+def fit_to(x: Any, shape: tuple[int, ...]) -> Any:
+    """Sum x to a shape that was broadcast to its own, or repeat it to one that its own broadcasts to."""
+    own = shape_of(x)
+    if own == shape:
+        return x
+    if len(own) > len(shape) or any(n == 1 != m for m, n in zip(own[::-1], shape[::-1], strict=False)):
+        return sum_to(x, shape)
+    return np.broadcast_to(x, shape)
+
+
 def _shapes(rng: np.random.Generator) -> Any:
     yield (rng.normal(size=(2, 3)),), {"shape": (3, 2)}
     yield (rng.normal(size=(2, 0)),), {"shape": (0,)}

@@ -14,7 +14,7 @@ import numpy as np
 from ops.catalog import OPS, Elementwise
 from ops.elementwise import scale
 from ops.index import embed_op, index_op
-from ops.shape import astype, sum_to
+from ops.shape import astype, fit_to
 from tape import record
 from tape.adjoints import pull
 from tape.inplace import filled
@@ -76,12 +76,7 @@ def product(g: Any, slope: Any, careful: bool) -> Any:
 
 def fitted(x: Any, layout: Layout) -> Any:
     """Give a contribution the shape and dtype of the slot that it goes to."""
-    shape = x.shape if isinstance(x, Tensor) else np.shape(x)
-    if shape != layout.shape:
-        if len(shape) > len(layout.shape) or prod(shape) > layout.size:
-            x = sum_to(x, layout.shape)
-        else:
-            x = np.broadcast_to(x, layout.shape)
+    x = fit_to(x, layout.shape)
     if isinstance(x, Tensor):
         return x if x._layout.dtype == layout.dtype else astype(x, layout.dtype)
     return float(x) if layout.cell else np.asarray(x, layout.dtype)

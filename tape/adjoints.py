@@ -8,7 +8,7 @@ import numpy as np
 
 from ops.catalog import Elementwise, Structural
 from ops.elementwise import scale
-from ops.shape import sum_to
+from ops.shape import fit_to, sum_to
 from tape.compiled import CHECKED
 from tape.constants import verify
 from tape.instruction import HOST
@@ -84,9 +84,7 @@ class Adjoints(Sweep):
         if layout.cell:
             self.cells[slot] += contribution if isinstance(contribution, float) else np.sum(contribution)
             return
-        contribution = np.asarray(contribution)
-        if contribution.ndim > layout.ndim or contribution.size > layout.size:
-            contribution = sum_to(contribution, layout.shape)
+        contribution = fit_to(contribution, layout.shape)
         _, new = adjoint_of(self.machine, slot)
         target = self.view(slot, layout)
         assert target is not None

@@ -107,7 +107,7 @@ def is_leaf(x: Any) -> bool:
 
 def _typed(g: Any, x: Any) -> Any:
     """Give a gradient the type of the argument, if that is a number."""
-    if isinstance(g, Tensor) or np.ndim(g):
+    if type(x) not in (float, int, np.float64) or not isinstance(g, np.ndarray | np.generic | float) or np.ndim(g):
         return g
     return float(g) if type(x) in (float, int) else np.float64(g) if type(x) is np.float64 else g
 

@@ -27,7 +27,8 @@ PIECES = 64
 """In how many pieces work is done: between two of them the progress bar moves."""
 
 
-def _ports(slots: list[Tensor], results: list[np.ndarray[Any, Any]] | None) -> np.ndarray[Any, Any]:
+def ports_of(slots: list[Tensor], results: list[np.ndarray[Any, Any]] | None) -> np.ndarray[Any, Any]:
+    """Tell the ports of slots (see `tape.rows`); `results` is where the results of all rows go."""
     ports = np.zeros((max(len(slots), 1), PORT), np.int64)
     for k, t in enumerate(slots):
         layout = t._layout
@@ -92,22 +93,25 @@ def sweep_many(
             _one_by_one(tape, inputs, outputs, forward, seeds, results, move)
         return results
     sweeps = [sweep]
-    work = count * (60.0 * (sweep.last - sweep.first + 1) + 0.5 * float(sweep.state[NEEDED]))
-    if work > SERIAL and count > 1:
-        for _ in range(min(_processors(), count) - 1):
-            other = make(tape, inputs, outputs)
-            other.prepare()
-            sweeps.append(other)
+    while len(sweeps) < workers_for(count, sweep):
+        other = make(tape, inputs, outputs)
+        other.prepare()
+        sweeps.append(other)
     try:
-        _natively(sweeps, _ports(sources, None), _ports(targets, results), (count, total), seeds, forward, move)
+        _natively(sweeps, ports_of(sources, None), ports_of(targets, results), (count, total), seeds, forward, move)
     finally:
         for s in sweeps:
             s.close()
     return results
 
 
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def workers_for(count: int, sweep: Sweep) -> int:
+    """Give the number of threads that pay for so many sweeps like this one."""
+    work = count * (60.0 * (sweep.last - sweep.first + 1) + 0.5 * float(sweep.state[NEEDED]))
+    if work < SERIAL:
+        return 1
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(processors, count)
 
 
 def _natively(
@@ -118,7 +122,7 @@ def _natively(
         seeds = np.ascontiguousarray(seeds, np.float64)
     run = push_rows if forward else pull_rows
     where = 0 if seeds is None else seeds.ctypes.data
-    pieces = _pieces(count, len(sweeps))
+    pieces = pieces_of(count, len(sweeps))
 
     def do(worker: int) -> None:
         sweep = sweeps[worker]
@@ -138,7 +142,8 @@ def _natively(
             pass
 
 
-def _pieces(count: int, workers: int) -> list[tuple[int, int]]:
+def pieces_of(count: int, workers: int) -> list[tuple[int, int]]:
+    """Split so many rows into pieces, from which the workers take in turn."""
     step = max(1, -(-count // (PIECES * workers)))
     return [(begin, min(begin + step, count)) for begin in range(0, count, step)]
 
@@ -148,7 +153,7 @@ def _one_by_one(
 ) -> None:
     """Sweep through Python: entries without native code come back to it anyway."""
     sources, targets = (inputs, outputs) if forward else (outputs, inputs)
-    for row, given in enumerate(_seeds([t._layout for t in sources], seeds)):
+    for row, given in enumerate(seeds_of([t._layout for t in sources], seeds)):
         sweep: Any = (Tangents if forward else Adjoints)(tape, inputs, outputs)
         try:
             sweep.run(given)
@@ -159,7 +164,7 @@ def _one_by_one(
         move(1)
 
 
-def _seeds(layouts: list[Layout], seeds: Any) -> Iterator[list[Any]]:
+def seeds_of(layouts: list[Layout], seeds: Any) -> Iterator[list[Any]]:
     """Give for each sweep the seed of each slot."""
     total = sum(layout.size for layout in layouts)
     for row in range(total if seeds is None else len(seeds)):

@@ -16,7 +16,7 @@ import numpy as np
 
 REPLACEMENTS = (
     "float64s", "float32s", "int64s", "int32s", "bytes_of", "note", "call_number_kernel", "call_array_kernel",
-    "call_ufunc_loop", "call_pullback",
+    "call_ufunc_loop", "call_pullback", "call_second_kernel", "call_second_number",
 )  # fmt: skip
 """The functions here that take the place of those of the same name in `tape.compiled`."""
 
@@ -208,6 +208,15 @@ def call_array_kernel(token: int, *integers: int) -> None:
     """Call an array kernel."""
     with np.errstate(all="ignore"):
         _kernels[token - 1](*integers)
+
+
+def call_second_number(token: int, *numbers: float) -> float:
+    """Call a second-order rule on numbers."""
+    with np.errstate(all="ignore"):
+        return float(_kernels[token - 1](*numbers))
+
+
+call_second_kernel = call_array_kernel
 
 
 def call_pullback(token: int, *integers: int) -> int:

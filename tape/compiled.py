@@ -37,7 +37,7 @@ class _Announcer(numba_event.Listener):
         function = event.data["dispatcher"].py_func
         if function.__module__ == "tape.kernels":
             message = f"compiling the backward kernel of {function.__name__.rpartition('_')[0]}"
-        elif function.__module__ in ("tape.pullbacks", "tape.runs", "tape.sweep", "tape.rows"):
+        elif function.__module__ in ("tape.pullbacks", "tape.runs", "tape.sweep", "tape.rows", "tape.second"):
             message = "compiling the reverse sweep"
         elif function.__module__ == "tape.pushforwards":
             message = "compiling the forward sweep"
@@ -83,8 +83,8 @@ def source_tag() -> str:
     """Name the source of the compiled modules: numba looks only at the file of a function, not at what it calls."""
     digest = hashlib.blake2b(digest_size=6)
     for name in (
-        "blocks", "compiled", "instruction", "layout", "machine", "pullbacks", "pushforwards", "rows", "runs", "sweep",
-        "wengert",
+        "blocks", "compiled", "instruction", "layout", "machine", "pullbacks", "pushforwards", "rows", "runs", "second",
+        "sweep", "wengert",
     ):  # fmt: skip
         digest.update((pathlib.Path(__file__).with_name(f"{name}.py")).read_bytes())
     return digest.hexdigest()
@@ -190,6 +190,19 @@ def call_number_kernel(typing_context: Any, address: Any, x: Any, y: Any, out: A
 
 
 @_intrinsic
+def call_second_number(typing_context: Any, address: Any, x: Any, y: Any, out: Any, tx: Any, ty: Any) -> Any:  # noqa: ARG001
+    """Call the second-order rule at `address` on numbers."""
+    signature = types.float64(types.int64, *[types.float64] * 5)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        double = ir.DoubleType()
+        function = ir.FunctionType(double, [double] * 5)
+        return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
+
+    return signature, generate
+
+
+@_intrinsic
 def call_pullback(typing_context, address, m, e, row, g, stop):  # noqa: ARG001
     """Call the compiled pullback at `address`."""
     signature = types.int64(*[types.int64] * 6)
@@ -223,6 +236,9 @@ def _caller(count: int) -> Any:
 
 call_array_kernel = _caller(11)
 """Call an array kernel: count; addresses of result, adjoint, operands and value; strides of the operands."""
+
+call_second_kernel = _caller(14)
+"""Call a second-order kernel: as an array kernel, with the adjoint's tangent and the operands' besides."""
 
 call_ufunc_loop = _caller(4)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tape import checked, kernels, table
+from tape import checked, kernels, second_kernels, table
 from tape.blocks import BLOCK
 from tape.wengert import ENTRY, SCALARS
 
@@ -26,6 +26,7 @@ def watch(sweep: Sweep) -> None:
         _whole(space.operands, "operands"),
         _whole(kernels.numbers, "the kernels on numbers"),
         _whole(table.addresses, "the table of pullbacks"),
+        _whole(second_kernels.numbers, "the second-order kernels on numbers"),
         _whole(table.forward_addresses, "the table of pushforwards"),
         _whole(memory.last_use[: tape.count], "last uses"),
         _whole(memory.heads, "heads of free adjoints"),

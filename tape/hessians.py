@@ -8,23 +8,55 @@ from typing import Any
 import numpy as np
 
 from ops.create import array
-from tape.arguments import Argnums
-from tape.batch import sweep_many
+from tape import containers
+from tape.arguments import Argnums, is_leaf
+from tape.curvature import Curvature
 from tape.jacobians import _Jacobian
 from tape.linear import argument_tangents, linearize, vjp
 from tape.tensor import Tensor
-from tape.trace import Outputs, Trace
-from tape.transforms import Transform, grad, split_aux
+from tape.trace import Outputs, Trace, paused, recording
+from tape.transforms import Transform, grad, scalar, split_aux
 
 
 class _Hessian(_Jacobian):
-    """The function that computes a Hessian: the Jacobian of the gradient, whose entries are on the tape too."""
+    """The function that computes a Hessian."""
 
     _name = "hessian"
 
     def _compute(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
-        inner = _Jacobian(gradient(self), self.argnums, self.has_aux, "reverse", self.progress)
-        return inner._compute(args, kwargs)
+        if recording() is not None:
+            inner = _Jacobian(gradient(self), self.argnums, self.has_aux, "reverse", self.progress)
+            return inner._compute(args, kwargs)
+        with Trace(self.function, self.argnums, args, kwargs) as trace:
+            value, aux = split_aux(trace.result, self.has_aux)
+            rows = products(trace, scalar(value, trace, self._name), None, self.progress)
+            return None, _blocks(trace, rows), trace.plain(aux)
+
+
+def products(trace: Trace, output: list[Tensor], seeds: Any, progress: bool = False) -> list[Any]:
+    """Give for each input the products of the Hessian with vectors: by default the unit vectors, so its rows."""
+    inputs = trace.inputs
+    if not output:
+        count = sum(x._layout.size for x in inputs) if seeds is None else len(seeds)
+        return [np.zeros((count, *x._layout.shape), x._layout.dtype) for x in inputs]
+    with paused():
+        curvature = Curvature(trace.tape, inputs, output[0])
+        try:
+            return curvature.rows(seeds, progress=progress)
+        finally:
+            curvature.close()
+
+
+def _blocks(trace: Trace, rows: list[Any]) -> Any:
+    """Put the rows of a Hessian into the container of the arguments, each as the container of the arguments."""
+    found = []
+    start = 0
+    for x in trace.inputs:
+        stop = start + x._layout.size
+        own = [part[start:stop].reshape((*x._layout.shape, *part.shape[1:])) for part in rows]
+        found.append(trace.arguments.gather(own))
+        start = stop
+    return trace.arguments.gather(found)
 
 
 def gradient(made: Transform) -> Callable[..., Any]:
@@ -50,9 +82,9 @@ def hessian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False
 
     Notes
     -----
-    The function is called once, the entries of its gradient are appended to its tape, and there is one compiled sweep
-    over both for each element. For many variables of which each result reads few see `sparse_hessian`; for a product
-    with a vector `hvp`.
+    The function is called once. Its adjoints are swept once and kept; then there is a forward sweep and a second-order
+    reverse one for each element, in parallel threads where the work is worth them. For many variables of which each
+    result reads few see `sparse_hessian`; for a product with a vector `hvp`.
 
     Examples
     --------
@@ -139,6 +171,8 @@ def vhp(
 
 
 def _product(forward: bool, function: Any, args: Any, v: Any, argnums: Argnums, has_aux: bool, kwargs: Any) -> Any:
+    if forward and recording() is None and not _has_recorded(v):
+        return _native_product(function, args, v, argnums, has_aux, kwargs)
     with Trace(grad(function, argnums, has_aux=has_aux), argnums, args, kwargs) as trace:
         gradients, aux = split_aux(trace.result, has_aux)
         vector = argument_tangents(trace, v if isinstance(argnums, tuple | list) else (v,), "vector")
@@ -152,6 +186,25 @@ def _product(forward: bool, function: Any, args: Any, v: Any, argnums: Argnums, 
             found = trace.pull(outputs.recorded, [given[k] for k in outputs.positions])
         product = trace.arguments.gather(found)
         return (product, trace.plain(aux)) if has_aux else product
+
+
+def _native_product(function: Any, args: Any, v: Any, argnums: Argnums, has_aux: bool, kwargs: Any) -> Any:
+    with Trace(function, argnums, args, kwargs) as trace:
+        value, aux = split_aux(trace.result, has_aux)
+        vector = argument_tangents(trace, v if isinstance(argnums, tuple | list) else (v,), "vector")
+        parts = [
+            np.zeros(x._layout.size) if t is None else np.reshape(t, -1)
+            for x, t in zip(trace.inputs, vector, strict=True)
+        ]
+        seeds = (np.concatenate(parts) if len(parts) > 1 else parts[0])[None]
+        rows = products(trace, scalar(value, trace, "hvp"), seeds)
+        product = trace.arguments.gather([row[0] for row in rows])
+        return (product, trace.plain(aux)) if has_aux else product
+
+
+def _has_recorded(tree: Any) -> bool:
+    leaves = [tree] if is_leaf(tree) else containers.flatten(tree)[0]
+    return any(isinstance(leaf, Tensor) for leaf in leaves)
 
 
 def gauss_newton_product(
@@ -218,34 +271,44 @@ class _Diagonal(_Jacobian):
     _name = "hessian_diagonal"
 
     def _compute(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        if recording() is not None:
+            return self._recorded(args, kwargs)
+        with Trace(self.function, self.argnums, args, kwargs) as trace:
+            value, aux = split_aux(trace.result, self.has_aux)
+            output = scalar(value, trace, self._name)
+            diagonals = _diagonals(trace, output, self.progress)
+            return None, trace.arguments.gather(diagonals), trace.plain(aux)
+
+    def _recorded(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        """Append one walk for each element, inside an outer derivative."""
         with Trace(gradient(self), self.argnums, args, kwargs) as trace:
             result, aux = split_aux(trace.result, self.has_aux)
             outputs = Outputs(trace, result, self._name)
             found = [np.zeros(shape, dtype) for shape, dtype in outputs.layouts]
             for k, y in zip(outputs.positions, outputs.recorded, strict=True):
-                found[k] = _diagonal(trace, trace.inputs[k], y, self.progress)
+                found[k] = _recorded_diagonal(trace, k, y)
             return None, trace.arguments.gather(found), trace.plain(aux)
 
 
-def _diagonal(trace: Trace, x: Tensor, y: Tensor, progress: bool) -> Any:
-    """Give the derivatives of each element of y by the same element of x."""
-    size = x._layout.size
-    if trace.nested:
-        return _recorded_diagonal(trace, x, y)
-    diagonal = np.empty(size, x._layout.dtype)
-    for start in range(0, size, ROWS):
-        count = min(ROWS, size - start)
-        seeds = np.zeros((count, size))
+def _diagonals(trace: Trace, output: list[Tensor], progress: bool) -> list[Any]:
+    """Multiply the Hessian with the unit vectors, some at a time, and keep their own elements."""
+    sizes = [x._layout.size for x in trace.inputs]
+    total = sum(sizes)
+    diagonal = np.empty(total)
+    for start in range(0, total, ROWS):
+        count = min(ROWS, total - start)
+        seeds = np.zeros((count, total))
         seeds[np.arange(count), start + np.arange(count)] = 1.0
-        (rows,) = sweep_many(trace.tape, [x], [y], forward=False, seeds=seeds, progress=progress)
-        diagonal[start : start + count] = rows.reshape(count, size)[np.arange(count), start + np.arange(count)]
-    return diagonal.reshape(x._layout.shape)
+        rows = products(trace, output, seeds, progress)
+        joined = np.concatenate([r.reshape(count, -1) for r in rows], axis=1)
+        diagonal[start : start + count] = joined[np.arange(count), start + np.arange(count)]
+    parts = np.split(diagonal, np.cumsum(sizes)[:-1])
+    return [part.reshape(x._layout.shape).astype(x._layout.dtype) for part, x in zip(parts, trace.inputs, strict=True)]
 
 
-def _recorded_diagonal(trace: Trace, x: Tensor, y: Tensor) -> Any:
-    """Append one walk for each element, inside an outer derivative."""
-    (k,) = [k for k, t in enumerate(trace.inputs) if t is x]
-    layout = x._layout
+def _recorded_diagonal(trace: Trace, k: int, y: Tensor) -> Any:
+    """Append the derivatives of each element of y by the same element of input k."""
+    layout = trace.inputs[k]._layout
     if layout.cell:
         return trace.pull([y], [1.0])[k]
     parts = []

@@ -8,6 +8,7 @@ hash of the rule, so that a kernel on disk is never taken for another one.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import threading
 import types as python_types
 from collections.abc import Callable
@@ -15,11 +16,13 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
+from numba.core.errors import NumbaError
 
 import ops.vectormath as vectormath
 from ops.catalog import OPS, Elementwise
 from tape import checked
 from tape.compiled import CHECKED, OPTIONS, float32s, float64s, kernel
+from tape.errors import UnsupportedError
 from tape.layout import FLOAT32, FLOAT64
 from tape.wengert import SCALARS
 
@@ -83,19 +86,37 @@ _NUMBER_TEMPLATES = {1: _unary_number, 2: _binary_number}
 def compilable(op: Elementwise, position: int) -> bool:
     """Tell whether a partial uses only what compiled code can call."""
     partial = op.partials[position]
-    if partial is None:
+    return partial is not None and callable_natively(partial)
+
+
+def callable_natively(rule: Callable[..., Any]) -> bool:
+    """Tell whether a rule uses only what compiled code can call."""
+    if not _is_expression(rule):
         return False
-    spaces = _spaces(partial)
-    for namespace, name in spaces:
+    for namespace, name in _spaces(rule):
         known = vectormath.numpy_supports if namespace == "np" else vectormath.special_supports
         if namespace not in ("np", "special") or not known(name):
             return False
     return True
 
 
+def _is_expression(rule: Any) -> bool:
+    """Tell whether a rule is a function of its parameters alone, and means NumPy and SciPy by `np` and `special`."""
+    code = getattr(rule, "__code__", None)
+    if code is None or rule.__closure__ or rule.__defaults__ or rule.__kwdefaults__ or code.co_flags & _VARIADIC:
+        return False
+    namespaces = rule.__globals__
+    return namespaces.get("np", np) is np and getattr(namespaces.get("special"), "__name__", "") in _SPECIAL
+
+
+_VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+_SPECIAL = ("", "scipy.special", "ops.special")
+
+
 def native(op: Elementwise) -> bool:
     """Tell whether every slope of an op can be compiled."""
-    return all(compilable(op, p) for p in range(op.nin) if op.partials[p] is not None)
+    slopes = [p for p in range(op.nin) if op.partials[p] is not None]
+    return op.nin in _TEMPLATES and all(compilable(op, p) for p in slopes)
 
 
 def _spaces(partial: Callable[..., Any]) -> list[tuple[str, str]]:
@@ -125,11 +146,9 @@ def _fingerprint(*codes: Any) -> str:
     return digest.hexdigest()
 
 
-def _build(template: Callable[..., Any], op: Elementwise, position: int, bound: dict[str, Any], kind: str) -> Any:
-    """Copy a template with the partial and its namespaces bound; its name tells what it is."""
-    partial = op.partials[position]
-    assert partial is not None
-    special = [name for namespace, name in _spaces(partial) if namespace == "special"]
+def bound_rule(function: Any, name: str, kind: str) -> Any:
+    """Give a rule as compiled code calls it: on numbers of one dtype, its namespaces bound."""
+    special = [name for namespace, name in _spaces(function) if namespace == "special"]
     if special:
         vectormath.prepare_special(special)
     # The name of the module tells what is being compiled (see `tape.compiled`).
@@ -139,15 +158,26 @@ def _build(template: Callable[..., Any], op: Elementwise, position: int, bound: 
         "np": np if CHECKED else vectormath.scalar_numpy,
         "special": checked.special() if CHECKED and special else vectormath.scalar_special,
     }
-    rule: Any = python_types.FunctionType(partial.__code__, scope, f"{op.name}_{position}")
+    rule: Any = python_types.FunctionType(function.__code__, scope, name)
     if CHECKED:
         rule = checked.rule(rule, np.float32 if kind == "float32" else np.float64)
-    namespace = {**template.__globals__, "partial": njit(**OPTIONS)(rule), **bound}
-    made = python_types.FunctionType(template.__code__, namespace, template.__name__)
-    fingerprint = _fingerprint(template.__code__, partial.__code__)
-    made.__qualname__ = made.__name__ = f"{op.name}_{position}_{kind}_{fingerprint}"
+    return njit(**OPTIONS)(rule)
+
+
+def bind(template: Callable[..., Any], name: str, bound: dict[str, Any], *codes: Any) -> Any:
+    """Copy a template with names bound; its own name carries a hash of it and of the rules' code."""
+    made = python_types.FunctionType(template.__code__, {**template.__globals__, **bound}, template.__name__)
+    made.__qualname__ = made.__name__ = f"{name}_{_fingerprint(template.__code__, *codes)}"
     made.__module__ = __name__
     return made
+
+
+def _build(template: Callable[..., Any], op: Elementwise, position: int, bound: dict[str, Any], kind: str) -> Any:
+    """Copy a template with the partial and its namespaces bound; its name tells what it is."""
+    partial = op.partials[position]
+    assert partial is not None
+    rule = bound_rule(partial, f"{op.name}_{position}", kind)
+    return bind(template, f"{op.name}_{position}_{kind}", {"partial": rule, **bound}, partial.__code__)
 
 
 _addresses: dict[tuple[int, int, int], int] = {}
@@ -162,7 +192,13 @@ def array_kernel(op: Elementwise, position: int, code: int) -> int:
             single = code == FLOAT32
             bound = {"floats": float32s if single else float64s, "zero": np.float32(0) if single else 0.0}
             function = _build(_TEMPLATES[op.nin], op, position, bound, "float32" if single else "float64")
-            address = _addresses[key] = kernel(_ARRAY, function)
+            try:
+                address = _addresses[key] = kernel(_ARRAY, function)
+            except NumbaError as error:
+                raise UnsupportedError(
+                    f"the partial derivative of {op.name} by operand {position} cannot be compiled: write it for "
+                    "numbers, with arithmetic, `np.` and `special.` functions, or declare the op with compiled=False"
+                ) from error
         return address
 
 

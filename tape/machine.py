@@ -13,10 +13,10 @@ from tape.wengert import ARITY, BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTEN
 (
     COUNT, ENTRIES, CELLS, ACTIVITY, ROWS, TABLE, POOL_SIZE, POOL, OPERANDS_SIZE, OPERANDS, NUMBERS, HEADS_SIZE, HEADS,
     MISSING, SCRATCH, TOP, LIMIT, NEEDED, MATMUL64, MATMUL64_DATA, MATMUL32, MATMUL32_DATA,
-    PULLBACKS, PUSHFORWARDS, LAST_USE,
-) = range(25)  # fmt: skip
+    PULLBACKS, PUSHFORWARDS, LAST_USE, SECONDS, KEEP,
+) = range(27)  # fmt: skip
 """The machine: a block of integers, most of them addresses, that stands for all that a sweep works on."""
-STATE = 26
+STATE = 28
 MISSING_SIZE = 64
 
 INACTIVE, ACTIVE, WANTED = range(3)
@@ -165,7 +165,9 @@ def dtype_of(m, slot):
 
 @compiled()
 def release(m, slot, row):
-    """Hand the memory of a processed adjoint to later ones of its size."""
+    """Hand the memory of a processed adjoint to later ones of its size, unless all are to be kept."""
+    if word(m, KEEP) != 0:
+        return
     address = adjoints_of(m)[slot]
     kind = column(m, row, CLASS)
     note(m, address, 8)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ops.catalog import OPS, Elementwise
-from tape import extents, kernels, table
+from tape import extents, kernels, second_kernels, table
 from tape.compiled import CHECKED
 from tape.errors import KernelError
 from tape.instruction import ELEMENTWISE, RUN
@@ -51,6 +51,7 @@ def ufunc_loop(ufunc: np.ufunc, types: str) -> tuple[int, int]:
 
 _numbers = kernels.numbers.ctypes.data
 _pullbacks = table.addresses.ctypes.data
+_seconds = second_kernels.numbers.ctypes.data
 _pushforwards = table.forward_addresses.ctypes.data
 _matmul_loops = (*ufunc_loop(np.matmul, "dd->d"), *ufunc_loop(np.matmul, "ff->f"))
 
@@ -152,7 +153,8 @@ class Sweep:
             memory.words, 0,
             tape.count, entries, memory.cells_at, memory.active_at, len(space.table), table, len(space.pool), pool,
             len(space.operands), operands, _numbers, len(memory.heads), memory.heads_at, memory.missing_at,
-            memory.scratch[1], 0, 0, 0, *_matmul_loops, _pullbacks, _pushforwards, memory.last_use_at, 0,
+            memory.scratch[1], 0, 0, 0, *_matmul_loops, _pullbacks, _pushforwards, memory.last_use_at,
+            _seconds, 0, 0,
         )  # fmt: skip
         self.machine = memory.machine
         if CHECKED:

@@ -31,7 +31,7 @@ from tape.wengert import ARITY, CELL, EXTENT, KERNEL, PLAN
 
 
 @inlined
-def _tangent_block(m, slot, p, k, start, n, scratch):
+def tangent_block(m, slot, p, k, start, n, scratch):
     """Give the address of a block of an operand's tangent, as the result has its elements."""
     ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
     tangent = tangent_of(m, slot)
@@ -56,7 +56,7 @@ def push_elementwise(m, e, row, t, stop):
             slot = entry(m, e, 1 + k)
             if column(m, row, KERNEL + k) == 0 or activity_of(m)[slot] == 0:
                 continue
-            g = _tangent_block(m, slot, p, k, start, n, scratch + 40 * BLOCK)
+            g = tangent_block(m, slot, p, k, start, n, scratch + 40 * BLOCK)
             weigh(m, e, row, k, start, n, g, t + start * width if first else scratch)
             if not first:
                 add_plain(t + start * width, scratch, code, n)

@@ -23,6 +23,7 @@ from tape.machine import (
     heads_of,
     word,
 )
+from tape.second import sweep_second
 from tape.sweep import push, sweep
 
 PORT = 5
@@ -86,20 +87,51 @@ def pull_rows(m, first, last, begin, end, sources, source_count, targets, target
     top = word(m, TOP)
     for row in range(begin, end):
         _clear(m, first, last, top)
-        for k in range(target_count):
-            slot, cell, size, width, address = _port(inputs, k)
-            if cell != 0:
-                cells_of(m)[slot] = 0.0
-            else:
-                adjoints_of(m)[slot] = -(address + row * size * width)
+        _aim(m, inputs, target_count, row)
         if _seed(m, outputs, source_count, row, seeds, total):
             sweep(m, last, first)
-        for k in range(target_count):
-            slot, cell, size, width, address = _port(inputs, k)
-            if cell != 0:
-                float64s(address, row + 1)[row] = cells_of(m)[slot]
-            elif adjoints_of(m)[slot] < 0:
-                zero_bytes(address + row * size * width, size * width)
+        _collect(m, inputs, target_count, row)
+
+
+@inlined
+def _aim(m, ports, count, row):
+    """Let the adjoints of inputs be written where the results of a row stand."""
+    for k in range(count):
+        slot, cell, size, width, address = _port(ports, k)
+        if cell != 0:
+            cells_of(m)[slot] = 0.0
+        else:
+            adjoints_of(m)[slot] = -(address + row * size * width)
+
+
+@inlined
+def _collect(m, ports, count, row):
+    """Complete the results of a row: numbers, and zeros where nothing was written."""
+    for k in range(count):
+        slot, cell, size, width, address = _port(ports, k)
+        if cell != 0:
+            float64s(address, row + 1)[row] = cells_of(m)[slot]
+        elif adjoints_of(m)[slot] < 0:
+            zero_bytes(address + row * size * width, size * width)
+
+
+@compiled()
+def second_rows(a, t, b, first, last, begin, end, ports, count, seeds, total):
+    """Multiply the Hessian with a vector for each row from `begin` to `end` (see `tape.second`).
+
+    The ports are those of the inputs: seeds go into their tangents, and results come from what `b` gives them.
+    """
+    inputs = int64s(ports, PORT * count)
+    top = _begin(t, first, last, inputs, count)
+    room = word(b, TOP)
+    for row in range(begin, end):
+        _restart(t, first, last, inputs, count, top)
+        _seed(t, inputs, count, row, seeds, total)
+        push(t, first, last)
+        _clear(b, first, last, room)
+        _aim(b, inputs, count, row)
+        sweep_second(a, t, b, last, first)
+        _collect(b, inputs, count, row)
 
 
 @inlined
@@ -107,25 +139,37 @@ def _port(ports, k):
     return ports[PORT * k], ports[PORT * k + 1], ports[PORT * k + 2], ports[PORT * k + 3], ports[PORT * k + 4]
 
 
-@compiled()
-def push_rows(m, first, last, begin, end, sources, source_count, targets, target_count, seeds, total):
-    """Sweep forwards once for each row from `begin` to `end`: from the sources (inputs) to the targets (outputs)."""
-    inputs, outputs = int64s(sources, PORT * source_count), int64s(targets, PORT * target_count)
+@inlined
+def _begin(m, first, last, inputs, count):
+    """Have room for the tangents of the inputs; give where the room for others begins."""
     _clear(m, first, last, word(m, TOP))
-    for k in range(source_count):
+    for k in range(count):
         slot, cell, _, _, _ = _port(inputs, k)
         if cell == 0:
             adjoints_of(m)[slot] = 0
             adjoint_of(m, slot)
-    top = word(m, TOP)
+    return word(m, TOP)
+
+
+@inlined
+def _restart(m, first, last, inputs, count, top):
+    """Forget the tangents of the sweep before; those of the inputs are 0."""
+    _clear(m, first, last, top)
+    for k in range(count):
+        slot, cell, size, width, _ = _port(inputs, k)
+        if cell != 0:
+            cells_of(m)[slot] = 0.0
+        else:
+            zero_bytes(adjoints_of(m)[slot], size * width)
+
+
+@compiled()
+def push_rows(m, first, last, begin, end, sources, source_count, targets, target_count, seeds, total):
+    """Sweep forwards once for each row from `begin` to `end`: from the sources (inputs) to the targets (outputs)."""
+    inputs, outputs = int64s(sources, PORT * source_count), int64s(targets, PORT * target_count)
+    top = _begin(m, first, last, inputs, source_count)
     for row in range(begin, end):
-        _clear(m, first, last, top)
-        for k in range(source_count):
-            slot, cell, size, width, _ = _port(inputs, k)
-            if cell != 0:
-                cells_of(m)[slot] = 0.0
-            else:
-                zero_bytes(adjoints_of(m)[slot], size * width)
+        _restart(m, first, last, inputs, source_count, top)
         for k in range(target_count):
             slot, cell, size, width, address = _port(outputs, k)
             if cell == 0 and activity_of(m)[slot] == ACTIVE:

@@ -15,6 +15,7 @@ from tape.machine import (
     CELLS,
     COUNT,
     ENTRIES,
+    KEEP,
     MISSING,
     MISSING_SIZE,
     NEEDED,
@@ -170,7 +171,7 @@ def _array_entry(m, e, row, stop):
     kind = column(m, row, KIND)
     if kind == HOST:
         return e
-    if kind == ELEMENTWISE and pool_of(m)[column(m, row, PLAN) + 1] >= LONG:
+    if kind == ELEMENTWISE and pool_of(m)[column(m, row, PLAN) + 1] >= LONG and word(m, KEEP) == 0:
         kind = RUN
     pullback = int64s(word(m, PULLBACKS), 16)[kind]
     following = call_pullback(pullback, m, e, row, adjoint, stop)

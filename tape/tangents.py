@@ -10,7 +10,6 @@ from ops.catalog import Elementwise, Structural
 from ops.elementwise import scale
 from tape import table
 from tape.constants import verify
-from tape.layout import Layout
 from tape.machine import adjoint_of
 from tape.memory import Sweep
 from tape.reading import Step, array_at, number_at, read
@@ -82,16 +81,19 @@ class Tangents(Sweep):
     def _host(self, e: int) -> None:
         """Carry out the pushforward of an entry that has no native kernel."""
         step = read(self.tape, e)
-        tangents = [self._tangent(slot) for slot in step.operands]
-        values = [self._value(slot, self.tape.layout(slot)) for slot in step.operands]
+        tangents = [self.tangent_of(slot) for slot in step.operands]
+        values = [self.value(slot) for slot in step.operands]
         with np.errstate(all="ignore"):
-            self._store(e, pushed(step, tangents, self._value(e, step.out), values))
+            self._store(e, pushed(step, tangents, self.value(e), values))
         release_operands(self.machine, e)
 
-    def _tangent(self, slot: int) -> Any:
+    def tangent_of(self, slot: int) -> Any:
+        """Give the tangent of a slot, in the sweep's memory; None if it has none."""
         return self.view(slot, self.tape.layout(slot)) if self.active[slot] else None
 
-    def _value(self, slot: int, layout: Layout) -> Any:
+    def value(self, slot: int) -> Any:
+        """Give the value of a slot."""
+        layout = self.tape.layout(slot)
         return np.float64(number_at(self.tape, slot)) if layout.cell else array_at(self.tape.address(slot), layout)
 
     def tangent(self, y: Tensor) -> Any:

@@ -7,8 +7,7 @@ tape, on fresh slots of its arguments; what it depends on besides is none of its
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from tape import containers, record
 from tape.adjoint import pull_back
 from tape.adjoints import Adjoints
 from tape.arguments import Argnums, Arguments, described, is_leaf
+from tape.current import current, paused, recording, recording_to
 from tape.errors import OutputError, TangentError, UnsupportedError
 from tape.layout import PYTHON_FLOAT
 from tape.memory import Sweep
@@ -28,36 +28,17 @@ from tape.tensor import Tensor
 from tape.wengert import Tape
 
 
-class _Current(threading.local):
-    tape: Any = None
-
-
-_current = _Current()
-
-
 def _record_new(array: np.ndarray[Any, Any]) -> Any:
-    tape = _current.tape
+    tape = current.tape
     return array if tape is None else record.leaf_array(tape, array)
 
 
 create.recorded.append(_record_new)
 
 
-def recording() -> Tape | None:
-    """Give the tape that this thread is recording on."""
-    found: Tape | None = _current.tape
-    return found
-
-
-@contextlib.contextmanager
-def paused() -> Iterator[None]:
-    """Record nothing meanwhile: what is differentiated in here has a tape of its own."""
-    outer = _current.tape
-    _current.tape = None
-    try:
-        yield
-    finally:
-        _current.tape = outer
+def recording_on(values: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
+    """Record meanwhile on the tape of the recorded values, or on none if there are none."""
+    return recording_to(next((x._tape for x in values if isinstance(x, Tensor)), None))
 
 
 def plain(tree: Any) -> Any:
@@ -71,6 +52,9 @@ def plain(tree: Any) -> Any:
         return tree
     leaves, structure = containers.flatten(tree)
     return containers.unflatten(structure, [plain(x) if isinstance(x, Tensor) else x for x in leaves])
+
+
+__all__ = ["Outputs", "Trace", "match", "paused", "plain", "recording", "recording_on"]
 
 
 class Trace:
@@ -99,12 +83,12 @@ class Trace:
     def __init__(
         self, function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any, *, keep: bool = False
     ) -> None:
-        outer = _current.tape
+        outer = current.tape
         self.keep = keep and outer is None
         self.tape: Tape = Tape() if outer is None else outer
         self.tape.copies |= self.keep
         self.outer = outer
-        _current.tape = self.tape
+        current.tape = self.tape
         self.first = first = self.tape.count
         try:
             self.arguments = Arguments(self.tape, function, argnums, args, kwargs)
@@ -124,7 +108,7 @@ class Trace:
         return False
 
     def _leave(self, *, failed: bool) -> None:
-        _current.tape = self.outer
+        current.tape = self.outer
         if self.keep and not failed:
             self.tape.seal()
         elif self.outer is None:
@@ -139,12 +123,12 @@ class Trace:
         if not outputs:
             return [np.zeros(t._layout.shape, t._layout.dtype) for t in self.inputs]
         adjoints = Adjoints(self.tape, self.inputs, outputs)
-        outer, _current.tape = _current.tape, None  # what host entries differentiate has a tape of its own
+        outer, current.tape = current.tape, None  # what host entries differentiate has a tape of its own
         try:
             adjoints.run(cotangents)
             return [adjoints.gradient(t) for t in self.inputs]
         finally:
-            _current.tape = outer
+            current.tape = outer
             adjoints.close()
 
     def push(self, tangents: list[Any], outputs: list[Tensor]) -> list[Any]:
@@ -160,12 +144,12 @@ class Trace:
         if not inputs or not outputs:
             return [np.zeros(y._layout.shape, y._layout.dtype) for y in outputs]
         sweep = Tangents(self.tape, inputs, outputs)
-        outer, _current.tape = _current.tape, None
+        outer, current.tape = current.tape, None
         try:
             sweep.run(seeds)
             return [sweep.tangent(y) for y in outputs]
         finally:
-            _current.tape = outer
+            current.tape = outer
             sweep.close()
 
     def plain(self, tree: Any) -> Any:

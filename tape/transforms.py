@@ -22,7 +22,7 @@ def _describe(y: Any) -> str:
     return f"an array of shape {shape}" if shape else described(y)
 
 
-def _scalar(y: Any, trace: Trace, how: str) -> list[Tensor]:
+def scalar(y: Any, trace: Trace, how: str) -> list[Tensor]:
     """Give the output if it is one recorded number, nothing if it is a plain number that depends on nothing."""
     if isinstance(y, Tensor):
         trace.own(y)
@@ -85,7 +85,7 @@ class Transform:
         with Trace(self.function, self.argnums, args, kwargs) as trace:
             value, aux = split_aux(trace.result, self.has_aux)
             y = np.sum(value) if summed and isinstance(value, Tensor | np.ndarray) else value
-            outputs = _scalar(y, trace, self._name)
+            outputs = scalar(y, trace, self._name)
             gradients = trace.pull(outputs, [1.0] * len(outputs))
             return trace.plain(value), trace.arguments.gather(gradients), trace.plain(aux)
 

@@ -10,6 +10,7 @@ from ops.catalog import Structural
 from tape import record
 from tape.adjoint import fitted, pull_back
 from tape.adjoints import Adjoints, pull
+from tape.current import recording_to
 from tape.layout import layout_of
 from tape.tensor import Tensor
 from tape.wengert import Tape
@@ -26,7 +27,8 @@ def transposed_push(op: Structural, tangents: list[Any], out: Any, values: list[
         for k, tangent in enumerate(tangents):
             if tangent is None:
                 continue
-            contribution = pull(op, k, g, out, tuple(values), parameters)
+            with recording_to(tape):
+                contribution = pull(op, k, g, out, tuple(values), parameters)
             if isinstance(contribution, Tensor):
                 layout = layout_of(np.shape(values[k]), values[k].dtype)
                 outputs.append(fitted(contribution, layout))

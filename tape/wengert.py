@@ -26,8 +26,9 @@ SCALARS = 1024
 
 ENTRY = 24
 KIND, ARITY, BYTES, CLASS, PLAN, OPCODE, CELL, READY, KERNEL, DTYPE, EXTENT = 0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12
-COLUMNS = 13
-"""Columns of the table of instructions; KERNEL is the first of three addresses, one for each operand.
+SECOND, SECOND_STATE = 13, 16
+COLUMNS = 17
+"""Columns of the table of instructions; KERNEL is the first of three addresses, one for each operand; so is SECOND.
 
 EXTENT is what the elements of the value take, BYTES the memory given to them.
 """

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tape import grad
+from tape import grad, hvp, jvp
+
+SECOND = 1500
+"""Second derivatives are taken of programs of at most this many elements: as Python they take long."""
 
 Program = tuple[Callable[[Any], Any], tuple[int, ...]]
 
@@ -87,13 +90,17 @@ CASES = {case.__name__: case for case in (programs, writes, views, empty)}
 
 
 def main(names: list[str]) -> None:
-    """Print the gradient of every program of some cases, in both precisions, a line each."""
+    """Print gradient and directional derivatives of every program of some cases, first and second, a line each."""
     rng = np.random.default_rng(3)
     for name in names or CASES:
         for f, shape in CASES[name]():
             x = rng.uniform(0.2, 1.2, size=shape)
             for dtype in (np.float64, np.float32):
                 print(*np.ravel(grad(f)(x.astype(dtype))).tolist())
+                print(*np.ravel(jvp(f, (x.astype(dtype),), (np.cos(x).astype(dtype),))[1]).tolist())
+            if x.size <= SECOND:
+                print(*np.ravel(hvp(f, x, np.cos(x))).tolist())
+                print(*np.ravel(hvp(lambda x, f=f: f(x) * np.sum(x[...]), x, np.cos(x))).tolist())
 
 
 if __name__ == "__main__":
