@@ -50,6 +50,9 @@ class Op:
     ----------
     name : str
         The name people know it by, NumPy's where there is one.
+    code : int, optional
+        The opcode of a user's op: that of an earlier one with the same rules, in whose place it comes, or a negative
+        number, if it has no compiled code and need not be found by its opcode.
 
     Attributes
     ----------
@@ -57,10 +60,13 @@ class Op:
         The opcode: its index in `OPS`. Code 0 is a leaf (an input or a constant).
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, code: int | None = None) -> None:
         self.name = name
-        self.code = len(OPS)
-        OPS.append(self)
+        self.code = len(OPS) if code is None else code
+        if code is None:
+            OPS.append(self)
+        elif code > 0:
+            OPS[code] = self
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -98,8 +104,9 @@ class Elementwise(Op):
         *,
         name: str | None = None,
         domain: Sequence[tuple[float, float]] | None = None,
+        code: int | None = None,
     ) -> None:
-        super().__init__(name or ufunc.__name__)
+        super().__init__(name or ufunc.__name__, code)
         self.forward = ufunc
         self.is_ufunc = isinstance(ufunc, np.ufunc)
         self.partials = tuple(partials)
@@ -118,7 +125,9 @@ class Elementwise(Op):
         return tuple(0 if p is None else self._read_by(p) for p in self.partials)
 
     def _read_by(self, partial: Partial) -> int:
-        code = partial.__code__
+        code = getattr(partial, "__code__", None)
+        if code is None or code.co_argcount != self.nin + 1 or self.nin > 3:  # not to be told from its code
+            return (1 << self.nin) - 1 | 8
         names = code.co_varnames[: code.co_argcount]
         used: set[Any] = set()
         for instruction in dis.get_instructions(code):
@@ -162,8 +171,9 @@ class Structural(Op):
         pushforward: Callable[..., Any] | str | None = None,
         examples: Callable[[np.random.Generator], Any] | None = None,
         native: str = "",
+        code: int | None = None,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, code)
         self.forward = forward
         self.pullbacks = pullbacks
         self.pushforward = pushforward

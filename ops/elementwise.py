@@ -33,7 +33,8 @@ positive = elementwise(np.positive, lambda x, out: 1.0)
 # x**0 has slope 0 everywhere; 0**y has slope 0 in y (the limit for y > 0).
 power = elementwise(
     np.power,
-    lambda x, y, out: np.where(y == 0, 0.0, y * np.power(x, np.where(y == 0, 1.0, y - 1.0))),
+    # Where y is 0 the slope is 0, but how it changes with y is x**-1: only x = 0 and NaN are set apart.
+    lambda x, y, out: np.where((y == 0) & ((x == 0) | (x != x)), 0.0, y * np.power(x, y - 1.0)),
     lambda x, y, out: out * np.log(np.where(x == 0, 1.0, x)),
     domain=(POSITIVE, ANY),
 )

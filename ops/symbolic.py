@@ -83,6 +83,11 @@ def _simplified(function: Any, given: list[Any]) -> Any:
         if not isinstance(condition, Symbol):
             return a if condition else b
         return a if a is b or (not isinstance(a, Symbol) and _is(b, a)) else _symbol(function, *given)
+    if function in (np.bitwise_and, np.bitwise_or):
+        known, other = (b, a) if isinstance(a, Symbol) else (a, b)
+        if isinstance(known, Symbol):
+            return _symbol(function, *given)
+        return other if bool(known) is (function is np.bitwise_and) else known
     if function is np.multiply and (_is(a, 0) or _is(b, 0)):
         return 0.0
     if function in (np.multiply, np.divide) and _is(b, 1):
@@ -98,7 +103,7 @@ def _simplified(function: Any, given: list[Any]) -> Any:
     return _symbol(function, *given)
 
 
-_SIMPLER = {np.where, np.multiply, np.divide, np.add, np.subtract}
+_SIMPLER = {np.where, np.multiply, np.divide, np.add, np.subtract, np.bitwise_and, np.bitwise_or}
 
 
 # ---------------------------------------------------------------- differentiating

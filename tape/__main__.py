@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import show, value_and_grad
+from tape import hessian, jacobian, show, value_and_grad
 from tape.data import breast_cancer
 
 _PENALTY = 1.0
@@ -210,21 +210,23 @@ class _Bar:
             sys.stderr.write("\n")
 
 
-def warm() -> None:
-    """Compile everything ahead, so that no later process has to."""
+def warm(second_order: bool = False) -> None:
+    """Compile everything ahead, so that no later process has to; what Hessians need only if asked for."""
     import importlib
 
     from ops.catalog import OPS, Elementwise
-    from tape import kernels, table
+    from tape import kernels, second_kernels, table
 
     importlib.import_module("ops.special")
     begin = time.perf_counter()
     chosen = [op for op in OPS if isinstance(op, Elementwise) and any(kernels.compilable(op, p) for p in range(op.nin))]
-    bar = _Bar(len(chosen) + 1)
+    bar = _Bar((1 + second_order) * len(chosen) + 1)
     bar("reverse sweep")
     value_and_grad(lambda x: np.sum(x * x) * 1.0)(np.ones(2))
+    hessian(lambda x: np.sum(x * x) * 1.0)(np.ones(2))
+    jacobian(lambda x: x * 1.0)(np.ones(2))
     table.prepare_all()
-    count = kernels.warm(bar)
+    count = kernels.warm(bar) + (second_kernels.warm(bar) if second_order else 0)
     bar.close()
     print(f"{count} kernels ready after {time.perf_counter() - begin:.0f} s, in {_cache_directory()}")
 
@@ -235,15 +237,20 @@ def main(arguments: list[str] | None = None) -> None:
         prog="python -m tape",
         description="Fit a logistic regression to real data with gradients of plain NumPy code, and show how.",
     )
-    commands = {"demo": demo, "info": info, "warm": warm}
+    commands: dict[str, Callable[[], None]] = {"demo": demo, "info": info}
     parser.add_argument(
         "command",
         nargs="?",
-        choices=commands,
+        choices=[*commands, "warm"],
         default="demo",
         help="demo (the default): the fit; info: versions, cache, vector math; warm: compile every kernel ahead",
     )
-    commands[parser.parse_args(arguments).command]()
+    parser.add_argument("--second-order", action="store_true", help="warm: compile what Hessians need too")
+    given = parser.parse_args(arguments)
+    if given.command == "warm":
+        warm(given.second_order)
+    else:
+        commands[given.command]()
 
 
 if __name__ == "__main__":

@@ -27,12 +27,29 @@ from tape.tensor import Tensor
 from tape.wengert import ARITY, SCALARS, Tape
 
 
-def active_slots(tape: Tape, wanted: list[Tensor], last: int) -> tuple[list[int], np.ndarray[Any, Any]]:
-    """List the entries up to `last` that depend on the wanted slots, and mark all slots: 0 if they do not."""
-    sweep = Sweep(tape, wanted, last)
-    marks = sweep.mark().copy()
-    sweep.close()
-    return np.flatnonzero(marks == ACTIVE).tolist(), marks
+class Marks:
+    """Which slots depend on the wanted ones, up to the last one of a walk.
+
+    Attributes
+    ----------
+    first : int
+        The slot before which nothing does.
+    marks : bytes
+        For each slot from `first` on whether it does.
+    slots : list of int
+        The entries that do, without the wanted ones.
+    """
+
+    def __init__(self, tape: Tape, wanted: list[Tensor], last: int) -> None:
+        sweep = Sweep(tape, wanted, last)
+        marks = sweep.mark()
+        self.first, self.marks = sweep.first, marks.tobytes()
+        self.slots: list[int] = (np.flatnonzero(marks == ACTIVE) + sweep.first).tolist()
+        sweep.close()
+
+    def __getitem__(self, slot: int) -> bool:
+        at = slot - self.first
+        return 0 <= at < len(self.marks) and self.marks[at] != 0
 
 
 def pull_back(tape: Tape, wanted: list[Tensor], outputs: list[Tensor], cotangents: list[Any]) -> list[Any]:
@@ -90,9 +107,9 @@ class _Walk:
     ) -> None:
         self.tape, self.wanted, self.careful = tape, wanted, careful
         last = max(y._slot for y in outputs)
-        self.slots, marks = active_slots(tape, wanted, last)
-        self.active = marks.tobytes()
-        self.layouts = Layouts(tape, last)
+        self.active = Marks(tape, wanted, last)
+        self.slots = self.active.slots
+        self.layouts = Layouts(tape, self.active.first, last)
         self.handles = Handles(tape, self.layouts)
         for t in (*wanted, *outputs):
             self.handles.made[t._slot] = record.handle(tape, t._slot, t._value, t._layout)
@@ -156,11 +173,11 @@ class _Walk:
             self._structural(e, step, g)
 
     def _elementwise(self, e: int, op: Elementwise, operands: list[int], layouts: Any, g: Any) -> None:
-        active, adjoints = self.active, self.adjoints
+        first, marks, adjoints = self.active.first, self.active.marks, self.adjoints
         layouts = layouts or NUMBERS[: op.nin]
         for k, partial, reads, constant in slopes(op):
             slot = operands[k]
-            if not active[slot]:
+            if slot < first or not marks[slot - first]:
                 continue
             slope = self.handles.evaluate(partial, reads, e, operands, layouts) if constant is None else constant
             if type(slope) is Tensor and type(g) is Tensor and not self.careful:

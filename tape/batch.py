@@ -20,7 +20,7 @@ from tape.tensor import Tensor
 from tape.trace import paused
 from tape.wengert import Tape
 
-SERIAL = 2e6
+SERIAL = 2e7
 """Nanoseconds of work below which one thread does it all."""
 
 PIECES = 64

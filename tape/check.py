@@ -1,42 +1,45 @@
-"""Gradients held against finite differences."""
+"""Derivatives of both modes held against finite differences."""
 
 from __future__ import annotations
 
-import inspect
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tape import containers
-from tape.arguments import is_leaf, positions
-from tape.errors import GradientCheckError, InputError
-from tape.tensor import Tensor
-from tape.transforms import value_and_grad
+from tape.errors import DetachedError, GradientCheckError, InputError
+from tape.probe import Call, Differences, Vector
 
 RELATIVE = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 2e-3}
 ABSOLUTE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 STEPS = (1e-3, 1e-4, 1e-5)
 """The first is the most exact; the others are for arguments close to the edge of the function's domain."""
 SEARCHED = 64
-"""Where a gradient is wrong, this many elements are looked at one by one; in larger arrays by halving first."""
+"""Where a derivative is wrong, this many elements are looked at one by one; in larger arrays by halving first."""
+MODES = ("reverse", "forward")
+ALONG = ", along a random direction"
 
 
 def check_grads(
     f: Callable[..., Any],
     *args: Any,
     argnums: int | str | Sequence[int | str] | None = None,
+    order: int = 2,
+    modes: str | Sequence[str] = MODES,
     directions: int = 2,
     rtol: float | None = None,
     atol: float | None = None,
     step: float | None = None,
     seed: int = 0,
 ) -> None:
-    """Hold the gradients of a function against finite differences.
+    """Hold the first and second derivatives of a function against finite differences.
 
     Each array among the arguments is moved along random directions, up and down by three steps; the central differences
     are extrapolated. Results that are arrays or containers are multiplied by random weights and summed. Finite
-    differences are taken in float64, also where the arguments are float32.
+    differences are taken in float64, also where the arguments are float32. Second derivatives, multiplied by random
+    vectors from both sides, are held against differences of the first ones.
 
     Parameters
     ----------
@@ -46,6 +49,11 @@ def check_grads(
         Its arguments: numbers, arrays, or containers of them.
     argnums : int, str, or sequence of them, optional
         Which arguments to differentiate; by default all that consist of floating-point numbers.
+    order : {2, 1}
+        Check second derivatives too, or the first only.
+    modes : "reverse", "forward", or both
+        Which modes to check. Second derivatives are taken by forward mode over reverse mode and by reverse over
+        forward; with one mode here, by that mode over itself.
     directions : int
         How many directions to try for each array.
     rtol, atol : float, optional
@@ -60,9 +68,17 @@ def check_grads(
     Raises
     ------
     GradientCheckError
-        If a gradient disagrees (an AssertionError too): it tells which argument, which element, and both numbers.
+        If a derivative disagrees (an AssertionError too): it tells which mode, which argument, which element, and both
+        numbers.
     InputError
         If there is nothing to check.
+
+    Warns
+    -----
+    UserWarning
+        If a derivative of the function does not exist here, though the first one of the first mode does: an
+        UnsupportedError (a second derivative without a rule) or a DetachedError (a rule that cannot be differentiated
+        itself). All others have been checked.
 
     Examples
     --------
@@ -70,201 +86,242 @@ def check_grads(
     >>> from tape import check_grads
     >>> check_grads(lambda x, y: np.sin(x) * y["scale"], np.array([0.1, 0.2]), {"scale": 3.0})
     """
-    rng = np.random.default_rng(seed)
-    call = _Call(f, args, argnums)
-    call.weigh(rng)
-    value, gradients = call.differentiate()
-    plain, size = call.evaluate()
-    # One float32 argument makes the rounding of the whole that of float32.
-    dtype = min((_dtype(leaf) for leaf in call.leaves), key=lambda d: d.itemsize)
-    rtol = RELATIVE[dtype] if rtol is None else rtol
-    atol = ABSOLUTE[dtype] if atol is None else atol
-    if not abs(value - plain) <= atol + rtol * size and not (np.isnan(value) and np.isnan(plain)):
-        raise GradientCheckError(
-            f"the function gives {value:.9g} when it is recorded and {plain:.9g} on plain arrays (weighted sums of its "
-            "results): it must give the same result at every call, so it may neither draw random numbers nor keep state"
+    if order not in (1, 2):
+        raise InputError(f"order must be 1, for first derivatives, or 2, for second ones too, got {order!r}")
+    chosen = (modes,) if isinstance(modes, str) else tuple(modes)
+    if not chosen or len(set(chosen)) != len(chosen) or not set(chosen) <= set(MODES):
+        raise InputError(f"modes must be 'reverse', 'forward' or both, ('reverse', 'forward'), got {modes!r}")
+    call = Call(f, args, argnums)
+    call.weigh(np.random.default_rng(seed))
+    rtol = RELATIVE.get(call.dtype, 1e-6) if rtol is None else rtol
+    atol = ABSOLUTE.get(call.dtype, 1e-12) if atol is None else atol
+    check = _Check(call, (step,) if step else STEPS, rtol, atol)
+    check.repeatable()
+    first, second = _derivatives(call, chosen)
+    check.run(first, directions, np.random.default_rng(seed), needed=first[0])
+    if order == 2:
+        check.run(second, directions, np.random.default_rng(seed))
+    if check.missing:
+        names = " and ".join(derivative.name for derivative in check.missing)
+        error = next(iter(check.missing.values()))
+        remedy = f"modes={chosen[0]!r}" if any(derivative in first for derivative in check.missing) else "order=1"
+        warnings.warn(
+            f"check_grads could not check {names}, which raised {type(error).__name__}: {error}. Everything else "
+            f"agrees with finite differences. To check without, give {remedy}",
+            stacklevel=2,
         )
-    for number, gradient in enumerate(gradients):
-        probe = _Probe(call, number, np.asarray(gradient, float), (step,) if step else STEPS, rtol, atol)
-        for _ in range(directions):
-            # No element is near 0: each of them matters.
-            direction = rng.uniform(0.5, 1.5, probe.gradient.shape) * rng.choice([-1.0, 1.0], probe.gradient.shape)
-            if probe.gradient.size and probe.deviation(direction)[0] > 1:
-                probe.fail(direction)
 
 
-class _Call:
-    """One call of the function: its arguments as leaves, its results summed with weights."""
+class _Derivative(NamedTuple):
+    """A way to differentiate."""
 
-    def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], argnums: Any) -> None:
-        self.f, self.args = f, [np.array(x, float) if _numbers(x) else x for x in args]
-        self.positions: list[Any] = []
-        if argnums is None:
-            self.positions += [k for k, x in enumerate(self.args) if _floating(x)]
-            if not self.positions:
-                raise InputError(
-                    "check_grads found no argument of floating-point type to differentiate: "
-                    "give arrays or numbers of such a type, or name the arguments in argnums"
-                )
-        else:
-            self.positions += positions(f, argnums, args, {})
-        self.leaves: list[Any] = []
-        self.names: list[str] = []
-        self.structures: list[Any] = []
-        parameters = _parameters(f)
-        for k in self.positions:
-            leaves, structure = _flatten(self.args[k])
-            name = f"argument {k}" + (f" ({parameters[k]})" if k < len(parameters) else "")
-            places = containers.paths(self.args[k]) if structure is not None else [""]
-            self.names += [f"{name}, at {place}" if place else name for place in places]
-            self.structures.append((structure, len(leaves)))
-            self.leaves += leaves
-        self.weights: list[Any] = []
+    name: str
+    along: Callable[[int, Any], list[Vector]]
+    """What it gives along a direction of a leaf."""
+    function: Callable[[list[Any]], list[Vector]]
+    """The function of which this is the derivative, on plain leaves."""
+    second: bool = False
+    parallel: bool = False
+    """Whether what it gives stands beside the differences element by element."""
 
-    def weigh(self, rng: np.random.Generator) -> None:
-        """Draw a weight for each number among the results."""
-        for y in self._results(self._call(self.leaves)):
-            self.weights.append(rng.uniform(0.5, 1.5, np.shape(y)))
-        if not self.weights:
-            raise InputError("the function returns nothing of floating-point type, so there is no gradient to check")
 
-    def _call(self, leaves: list[Any]) -> Any:
-        args = [_copy(x) for x in self.args]
-        at = 0
-        for k, (structure, count) in zip(self.positions, self.structures, strict=True):
-            mine = [_copy(x) for x in leaves[at : at + count]]
-            args[k] = mine[0] if structure is None else containers.unflatten(structure, mine)
-            at += count
-        return self.f(*args)
+def _derivatives(call: Call, modes: tuple[str, ...]) -> tuple[list[_Derivative], list[_Derivative]]:
+    """List the ways to take first and second derivatives; those of one order are of the same function."""
+
+    def terms(leaves: list[Any]) -> list[Vector]:
+        return [call.terms(leaves)]
+
+    def reverse(number: int, direction: Any) -> list[Vector]:
+        return [call.gradient[number] * np.ravel(direction)]
+
+    def forward(number: int, direction: Any) -> list[Vector]:
+        return [np.atleast_1d(call.slope(number, direction))]
+
+    # In a mixture the gradient is that of reverse mode.
+    inner = "reverse" if len(modes) == 2 else modes[0]
+
+    def gradients(leaves: list[Any]) -> list[Vector]:
+        return call.first(leaves, inner)
+
+    first = [_Derivative(f"{mode} mode", reverse if mode == "reverse" else forward, terms) for mode in modes]
+    pairs = [MODES[::-1], MODES] if len(modes) == 2 else [modes * 2]
+    second = [
+        _Derivative(
+            f"{pair[0]} over {pair[1]} mode",
+            partial(call.second, pair[0], pair[1]),
+            gradients,
+            True,
+            inner == "reverse",
+        )
+        for pair in pairs
+    ]
+    return first, second
+
+
+class _Deviation(NamedTuple):
+    """Both derivatives, what is allowed, and the deviation in units of that."""
+
+    ratio: float
+    got: float
+    expected: float
+    allowed: float
+
+    @property
+    def distance(self) -> float:
+        """The size of the deviation."""
+        apart = abs(self.got - self.expected)
+        return apart if np.isfinite(apart) else np.inf
+
+
+class _Probe(NamedTuple):
+    """A direction of one leaf, in units of its scales, and weights of what is found along it."""
+
+    number: int
+    direction: Any
+    weights: list[Vector]
+
+
+class _Check:
+    """The comparison of derivatives with finite differences."""
+
+    def __init__(self, call: Call, steps: Sequence[float], rtol: float, atol: float) -> None:
+        self.call, self.steps, self.rtol, self.atol = call, steps, rtol, atol
+        self.scales = [np.maximum(1.0, np.abs(np.asarray(x, float))) for x in call.leaves]
+        self.missing: dict[_Derivative, Exception] = {}
+
+    def repeatable(self) -> None:
+        """Raise if the function does not give the same when it is recorded as on plain arrays."""
+        value = self.call.value
+        terms = self.call.terms(self.call.wide())
+        plain, size = float(np.sum(terms)), float(np.sum(np.abs(terms)))
+        if not abs(value - plain) <= self.atol + self.rtol * size and not (np.isnan(value) and np.isnan(plain)):
+            raise GradientCheckError(
+                f"the function gives {value:.9g} when it is recorded and {plain:.9g} on plain arrays (weighted sums of "
+                "its results): it must give the same result at every call, so it may neither draw random numbers nor "
+                "keep state"
+            )
+
+    def run(
+        self,
+        derivatives: list[_Derivative],
+        directions: int,
+        rng: np.random.Generator,
+        needed: _Derivative | None = None,
+    ) -> None:
+        """Check derivatives of one function by each leaf; what cannot be taken, and is not needed, is left out."""
+        for number, scale in enumerate(self.scales):
+            for _ in range(directions if scale.size else 0):
+                probe = _Probe(number, self._draw(rng, scale.shape), [])
+                if derivatives[0].parallel:
+                    probe.weights.extend(self._draw(rng, x.shape).ravel() * x.ravel() for x in self.scales)
+                differences = self.differences(derivatives[0], probe)
+                for derivative in derivatives:
+                    if derivative in self.missing:
+                        continue
+                    try:
+                        found = self.deviations(derivative, probe, differences)
+                    except (NotImplementedError, DetachedError) as error:
+                        if derivative is needed:
+                            raise
+                        self.missing[derivative] = error
+                        continue
+                    for block, deviation in enumerate(found):
+                        if deviation.ratio > 1:
+                            self.fail(derivative, probe, block)
 
     @staticmethod
-    def _results(y: Any) -> list[Any]:
-        return [leaf for leaf in _flatten(y)[0] if _dtype(leaf).kind == "f"]
+    def _draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+        """Draw a direction of which no element is near 0: each of them matters."""
+        return rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape)
 
-    def differentiate(self) -> tuple[float, list[Any]]:
-        """Give the weighted sum of the results, and its gradient by each leaf."""
+    def differences(self, derivative: _Derivative, probe: _Probe) -> Differences:
+        """Take differences along a direction, when they are needed."""
+        x = np.asarray(self.call.leaves[probe.number], float)
+        direction = probe.direction * self.scales[probe.number]
+        return Differences(lambda leaf: derivative.function(self.call.wide(probe.number, leaf)), x, direction)
 
-        def total(*args: Any) -> Any:
-            results = self._results(self.f(*args))
-            terms = [
-                np.sum(y * (w.astype(y.dtype) if hasattr(y, "dtype") else float(w)))
-                for y, w in zip(results, self.weights, strict=True)
-            ]
-            return sum(terms[1:], terms[0])
+    def deviations(
+        self, derivative: _Derivative, probe: _Probe, differences: Differences | None = None
+    ) -> list[_Deviation]:
+        """Compare along a direction: for each vector its sum with weights."""
+        differences = differences or self.differences(derivative, probe)
+        got = derivative.along(probe.number, differences.direction)
+        return [
+            self._compare(vector, differences, block, probe.weights[block] if probe.weights else 1.0)
+            for block, vector in enumerate(got)
+        ]
 
-        args = [_copy(x) for x in self.args]
-        value, gradients = value_and_grad(total, tuple(self.positions))(*args)
-        return float(value), [leaf for g in gradients for leaf in _flatten(g)[0]]
-
-    def evaluate(self, number: int = -1, leaf: Any = None) -> tuple[float, float]:
-        """Give the weighted sum of the results with one leaf replaced, and the sum of its terms' magnitudes."""
-        leaves = [np.asarray(x, float)[()] if _dtype(x) == np.float32 else x for x in self.leaves]
-        if leaf is not None:
-            leaves[number] = leaf
-        terms = [np.asarray(y, float) * w for y, w in zip(self._results(self._call(leaves)), self.weights, strict=True)]
-        return float(sum(np.sum(t) for t in terms)), float(sum(np.sum(np.abs(t)) for t in terms))
-
-
-class _Probe:
-    """Finite differences by one leaf."""
-
-    def __init__(self, call: _Call, number: int, gradient: Any, steps: Any, rtol: float, atol: float) -> None:
-        self.call, self.number, self.gradient, self.steps = call, number, gradient, steps
-        self.rtol, self.atol = rtol, atol
-        self.x = np.asarray(call.leaves[number], float)
-        self.scale = np.maximum(1.0, np.abs(self.x))
-
-    def deviation(self, direction: Any) -> tuple[float, float, float, float]:
-        """Give the deviation in units of the tolerance, both derivatives along the direction, and the tolerance."""
-        direction = direction * self.scale
-        got = float(np.sum(self.gradient * direction))
-        best = (np.inf, got, np.nan, 0.0)
+    def _compare(self, vector: Vector, differences: Differences, block: int, weight: Any) -> _Deviation:
+        got, terms = _sum(vector, weight), _sum(np.abs(vector), np.abs(weight))
+        best = _Deviation(np.inf, got, np.nan, 0.0)
         for step in self.steps:
-            expected, size = self._difference(direction, step)
-            rounding = 64 * np.finfo(float).eps * size / step
-            tolerance = self.atol + self.rtol * max(abs(expected), float(np.sum(np.abs(self.gradient * direction))))
-            ratio = abs(got - expected) / (tolerance + rounding)
-            if ratio < best[0] or np.isnan(best[2]):
-                best = (ratio if np.isfinite(ratio) else np.inf, got, expected, tolerance + rounding)
+            slopes, sizes = differences.at(step)[block]
+            expected = _sum(slopes, weight)
+            rounding = 64 * np.finfo(float).eps * _sum(sizes, np.abs(weight)) / step
+            allowed = self.atol + self.rtol * max(abs(expected), terms) + rounding
+            ratio = abs(got - expected) / allowed
+            if ratio < best.ratio or np.isnan(best.expected):
+                best = _Deviation(ratio if np.isfinite(ratio) else np.inf, got, expected, allowed)
             if ratio <= 1:
                 break
         return best
 
-    def _difference(self, direction: Any, step: float) -> tuple[float, float]:
-        sizes = []
-
-        def central(h: float) -> float:
-            sums = [self.call.evaluate(self.number, (self.x + s * h * direction)[()]) for s in (1, -1)]
-            sizes.append(max(size for _, size in sums))
-            return (sums[0][0] - sums[1][0]) / (2 * h)
-
-        with np.errstate(all="ignore"):
-            d1, d2, d4 = central(step), central(step / 2), central(step / 4)
-        r1, r2 = (4 * d2 - d1) / 3, (4 * d4 - d2) / 3
-        return (16 * r2 - r1) / 15, max(sizes)
-
-    def fail(self, direction: Any) -> None:
+    # ------------------------------------------------------------ where it is wrong
+    def fail(self, derivative: _Derivative, probe: _Probe, block: int) -> None:
         """Find the element that is most wrong and raise the error that tells of it."""
-        flat = np.arange(self.gradient.size)
+        scale = self.scales[probe.number]
+        ones = np.ones(scale.shape)
+
+        def part(chosen: Any, direction: Any) -> _Deviation:
+            some = np.zeros(scale.size)
+            some[chosen] = np.ravel(direction)[chosen]
+            one = probe._replace(direction=some.reshape(scale.shape))
+            return self.deviations(derivative, one)[block]
+
+        flat = np.arange(scale.size)
         while len(flat) > SEARCHED:
-            halves = np.array_split(flat, 2)
-            flat = max(halves, key=lambda half: self._part(direction, half)[0])
-        found = [(self._part(np.ones(self.x.shape), flat[i : i + 1]), flat[i]) for i in range(len(flat))]
+            flat = max(np.array_split(flat, 2), key=lambda half: part(half, probe.direction).ratio)
+        found = [(part([at], ones), int(at)) for at in flat]
         # The largest deviation among those that are deviations at all.
-        (ratio, got, expected, _), at = max(found, key=lambda one: (one[0][0] > 1, _distance(one[0])))
-        where, name = "", self.call.names[self.number]
-        if ratio <= 1:
-            _, got, expected, tolerance = self.deviation(direction)
-            where, wrong = ", along a random direction", "derivative"
-        else:
-            index = np.unravel_index(at, self.x.shape)
-            scale = float(self.scale[index])
-            _, got, expected, tolerance = (v / scale for v in self._part(np.ones(self.x.shape), flat[flat == at]))
-            where = f", element [{', '.join(map(str, index))}]" if self.x.ndim else ""
-            wrong = "gradient"
+        deviation, at = max(found, key=lambda one: (one[0].ratio > 1, one[0].distance))
+        single = deviation.ratio > 1
+        unit = float(scale.flat[at]) if single else 1.0
+        where = self.call.names[probe.number] + (_element(scale, at) if single else ALONG)
+        what = "gradient" if single else "derivative"
+        if not single:
+            deviation = self.deviations(derivative, probe)[block]
+        if derivative.second:
+            what = "second derivative"
+            worst = self._worst(derivative, probe.number, at, block) if single else None
+            other, deviation = worst or (ALONG, deviation)
+            where += f", and by {self.call.names[block]}{other}"
+        got, expected, allowed = (v / unit for v in deviation[1:])
         raise GradientCheckError(
-            f"{wrong} by {name}{where}: reverse mode gives {got:.9g}, finite differences {expected:.9g}; "
-            f"they differ by {abs(got - expected):.3g}, and {tolerance:.1g} is allowed"
+            f"{what} by {where}: {derivative.name} gives {got:.9g}, finite differences {expected:.9g}; "
+            f"they differ by {abs(got - expected):.3g}, and {allowed:.1g} is allowed"
         )
 
-    def _part(self, direction: Any, chosen: Any) -> tuple[float, float, float, float]:
-        part = np.zeros(self.x.size)
-        part[chosen] = np.ravel(direction)[chosen]
-        return self.deviation(part.reshape(self.x.shape))
+    def _worst(self, derivative: _Derivative, number: int, at: int, block: int) -> tuple[str, _Deviation] | None:
+        """Find the element of a gradient whose change by one element is most wrong; None if single ones are not."""
+        if not derivative.parallel:
+            return None
+        direction = np.zeros(self.scales[number].size)
+        direction[at] = 1.0
+        differences = self.differences(derivative, _Probe(number, direction.reshape(self.scales[number].shape), []))
+        vector = derivative.along(number, differences.direction)[block]
+        apart = np.abs(vector - differences.at(self.steps[0])[block][0])
+        worst = int(np.argmax(np.where(np.isfinite(apart), apart, np.inf)))
+        weight = np.zeros(len(vector))
+        weight[worst] = 1.0
+        found = self._compare(vector, differences, block, weight)
+        return (_element(self.scales[block], worst), found) if found.ratio > 1 else None
 
 
-def _distance(found: tuple[float, float, float, float]) -> float:
-    distance = abs(found[1] - found[2])
-    return distance if np.isfinite(distance) else np.inf
+def _sum(vector: Vector, weight: Any) -> float:
+    """Add up with weights; what has the weight 0 may be infinite."""
+    with np.errstate(all="ignore"):
+        return float(np.sum(np.where(weight == 0, 0.0, vector * weight)))
 
 
-def _flatten(x: Any) -> tuple[list[Any], Any]:
-    return ([x], None) if is_leaf(x) else containers.flatten(x)
-
-
-def _dtype(x: Any) -> np.dtype[Any]:
-    if isinstance(x, Tensor | np.ndarray | np.generic):
-        return x.dtype
-    return np.dtype(float if isinstance(x, float | int) and not isinstance(x, bool) else object)
-
-
-def _floating(x: Any) -> bool:
-    """Tell whether an argument consists of floating-point numbers."""
-    leaves = _flatten(x)[0]
-    return bool(leaves) and all(not isinstance(v, int) and _dtype(v) in RELATIVE for v in leaves)
-
-
-def _numbers(x: Any) -> bool:
-    """Tell whether an argument is a list of numbers, which counts as an array."""
-    return isinstance(x, list) and bool(x) and all(type(v) in (int, float) for v in x)
-
-
-def _copy(x: Any) -> Any:
-    return x.copy() if isinstance(x, np.ndarray) else x
-
-
-def _parameters(f: Any) -> list[str]:
-    try:
-        return [p.name for p in inspect.signature(f).parameters.values() if p.kind <= p.POSITIONAL_OR_KEYWORD]
-    except (TypeError, ValueError):
-        return []
+def _element(array: Any, at: int) -> str:
+    return f", element [{', '.join(map(str, np.unravel_index(at, array.shape)))}]" if array.ndim else ""

@@ -95,8 +95,8 @@ class Curvature:
         results = [np.empty((count, *x._layout.shape), x._layout.dtype) for x in self.inputs]
         move = progress_bar(count, progress)
         if not self.native:
-            for row, given in enumerate(seeds_of([x._layout for x in self.inputs], seeds)):
-                for result, product in zip(results, self._product(given), strict=True):
+            for row, vector in enumerate(seeds_of([x._layout for x in self.inputs], seeds)):
+                for result, product in zip(results, self._product(vector), strict=True):
                     result[row] = product
                 move(1)
             return results
@@ -164,6 +164,7 @@ def _pushed_pullback(step: Any, given: list[Any], along: list[Any], active: list
             value if tangent is None else record.leaf_array(tape, np.asarray(value))
             for value, tangent in zip(given, along, strict=True)
         ]
+        tape.inputs.update(x._slot for x in leaves if isinstance(x, Tensor))
         g, out, *values = leaves
         found = []
         with np.errstate(all="ignore"), recording_to(tape):

@@ -34,6 +34,18 @@ def recorder(ufunc: Any) -> Callable[..., Any]:
     return made
 
 
+def answer(ufunc: Any, made: Callable[..., Any]) -> None:
+    """Let a user's function record a ufunc; numba's may come as the ufunc that is inside it."""
+    for found in (ufunc, getattr(ufunc, "ufunc", ufunc)):
+        _recorders[found] = made
+
+
+def forget(ufunc: Any) -> None:
+    """Undo `answer`."""
+    for found in (ufunc, getattr(ufunc, "ufunc", ufunc)):
+        _recorders.pop(found, None)
+
+
 def _unsupported(what: str, name: str) -> str:
     known = sorted({f.__name__ for f in (*UFUNCS, *FUNCTIONS) if not getattr(f, "__name__", "_").startswith("_")})
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 
 class TapeError(Exception):
     """Base of every error that this library raises on purpose."""
@@ -27,6 +29,14 @@ class TangentError(TapeError, TypeError, ValueError):
     """A tangent or cotangent does not fit: its container, its shape, or its dtype."""
 
 
+class RuleError(TapeError, TypeError, ValueError):
+    """A rule that a user declared does not fit: it is missing, or what it gave has another structure or shape."""
+
+
+class PatternError(TapeError, ValueError):
+    """A sparsity pattern does not fit: its shape, or an element of the matrix that it lacks."""
+
+
 class InputError(TapeError, TypeError):
     """An argument that cannot be differentiated: an integer array, a string, a missing argument."""
 
@@ -41,6 +51,14 @@ class GradientCheckError(TapeError, AssertionError):
 
 class ConstantChangedError(TapeError, RuntimeError):
     """A plain array that the recorded function used was changed before the gradient was computed."""
+
+
+class ConvergenceError(TapeError, RuntimeError):
+    """A solver of equations or an integrator did not reach a solution."""
+
+
+class SingularJacobianError(TapeError, np.linalg.LinAlgError):
+    """The solution of an equation has no derivative: the Jacobian there is singular."""
 
 
 class KernelError(TapeError, RuntimeError):

@@ -17,7 +17,7 @@ from tape.instruction import ELEMENTWISE, RUN
 from tape.layout import Layout
 from tape.machine import ACTIVE, LIMIT, NEEDED, STATE, TOP, WANTED
 from tape.runs import LONG
-from tape.sweep import activate, reset
+from tape.sweep import activate, mark, reset
 from tape.tensor import Tensor
 from tape.wengert import KERNEL, KIND, OPCODE, READY, RETAINED, SCALARS, Tape, aligned, nothing
 
@@ -177,12 +177,14 @@ class Sweep:
                 self.active[self.first + e] = 0
 
     def mark(self) -> np.ndarray[Any, Any]:
-        """Mark the slots that depend on a wanted one, and give the marks up to the last slot."""
-        reset(self.machine, 0, self.last)
+        """Mark the slots from the first wanted one on that depend on it or others, and give the marks."""
+        marks = self.active[self.first : self.last + 1]
+        marks.fill(0)
         for w in self.wanted:
-            self.active[w._slot] = WANTED
-        activate(self.machine, self.first, self.last)
-        return self.active[: self.last + 1]
+            if w._slot <= self.last:
+                marks[w._slot - self.first] = WANTED
+        mark(self.machine, self.first, self.last)
+        return marks
 
     def _compile(self, rows: list[int]) -> None:
         space = self.tape.workspace

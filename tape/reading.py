@@ -120,17 +120,22 @@ def slopes(op: Elementwise) -> tuple[tuple[int, Any, tuple[int, ...], Any], ...]
 
 
 class Layouts:
-    """The layouts of the slots of a tape, up to the last one of a walk and beyond."""
+    """The layouts of the slots of a tape; those of the slots that a walk is about are at hand."""
 
-    def __init__(self, tape: Tape, last: int) -> None:
-        self.tape = tape
-        self.rows = tape.workspace.entries[: last + 1, 0].tolist()
+    def __init__(self, tape: Tape, first: int, last: int) -> None:
+        self.tape, self.first = tape, first
+        self.rows: list[int] = tape.workspace.entries[first : last + 1, 0].tolist()
         self.details = tape.workspace.details
 
     def __getitem__(self, slot: int) -> Layout:
-        row = self.rows[slot]
+        row = self.row(slot)
         found: Layout = FLOAT if row < SCALARS else self.details[row - SCALARS][2]
         return found
+
+    def row(self, slot: int) -> int:
+        """Give the instruction of a slot."""
+        at = slot - self.first
+        return self.rows[at] if at >= 0 else int(self.tape.workspace.entries[slot, 0])
 
 
 class Handles:
@@ -186,6 +191,6 @@ class Handles:
 
     def is_constant(self, slot: int) -> bool:
         """Tell whether a slot is a plain value that somebody used, not an input."""
-        row = self.layouts.rows[slot]
+        row = self.layouts.row(slot)
         op = OPS[row] if row < SCALARS else self.layouts.details[row - SCALARS][0]
         return op is LEAF and slot not in self.tape.inputs

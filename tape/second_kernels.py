@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 from numba import types
+from numba.core.errors import NumbaError
 
 from ops.catalog import OPS, Elementwise
 from ops.symbolic import NoExpressionError, directional
 from tape import kernels
 from tape.compiled import float32s, float64s, kernel
-from tape.layout import FLOAT32
+from tape.layout import FLOAT32, FLOAT64
 from tape.wengert import SCALARS
 
 _guard = threading.RLock()
@@ -105,7 +106,7 @@ def array_kernels(op: Elementwise, code: int) -> list[int] | None:
             for position, partial in enumerate(op.partials):
                 rule = None if partial is None else _rule(op, position)
                 found.append(0 if rule is None else _array_kernel(op, position, rule, kind))
-        except NoExpressionError:
+        except (NoExpressionError, NumbaError):
             return None
     return found
 
@@ -149,3 +150,18 @@ def prepare_numbers(code: int) -> bool:
             except NoExpressionError:
                 numbers[code, 2] = PYTHON
     return bool(numbers[code, 2] == NATIVE)
+
+
+def warm(progress: Callable[[str], None] | None = None) -> int:
+    """Compile every second-order kernel of the catalogue; give their number."""
+    done = 0
+    for op in OPS:
+        if not isinstance(op, Elementwise) or not any(kernels.compilable(op, p) for p in range(op.nin)):
+            continue
+        if progress is not None:
+            progress(op.name)
+        for code in (FLOAT64, FLOAT32):
+            done += sum(address != 0 for address in array_kernels(op, code) or ())
+        if op.nin <= 2 and kernels.enable_numbers(op):
+            prepare_numbers(op.code)
+    return done

@@ -78,6 +78,24 @@ def activate(m, first, last):
     return count
 
 
+@compiled()
+def mark(m, first, last):
+    """Mark the slots from `first` on that depend on a wanted one; what comes before is constant, whatever it is."""
+    active = activity_of(m)
+    numbers = int64s(word(m, NUMBERS), 4 * SCALARS)
+    for e in range(first, last + 1):
+        if active[e] != 0:
+            continue
+        instruction = entry(m, e, 0)
+        bits = -1 if instruction >= SCALARS else numbers[4 * instruction + 2]
+        if instruction >= SCALARS and column(m, instruction - SCALARS, KIND) == 0:
+            continue
+        for k in range(operand_count(m, e)):
+            slot = operand(m, e, k)
+            if bits >> k & 1 != 0 and slot >= first and active[slot] != 0:
+                active[e] = ACTIVE
+
+
 @inlined
 def _operand_active(m, e):
     active = activity_of(m)

@@ -9,7 +9,7 @@ import numpy as np
 from ops.catalog import Elementwise
 from ops.index import index_op, window_op
 from tape import record
-from tape.adjoint import active_slots, all_finite, fitted, position, product
+from tape.adjoint import Marks, all_finite, fitted, position, product
 from tape.inplace import filled
 from tape.instruction import ELEMENT, FILL, HOST, MOVE
 from tape.reading import Handles, Layouts, Step, read, slopes
@@ -36,14 +36,15 @@ class _Walk:
         self, tape: Tape, inputs: list[Tensor], tangents: list[Any], outputs: list[Tensor], *, careful: bool
     ) -> None:
         self.tape, self.outputs, self.careful = tape, outputs, careful
-        slots, active = active_slots(tape, inputs, max(y._slot for y in outputs))
-        self.handles = Handles(tape, Layouts(tape, max(y._slot for y in outputs)))
+        last = max(y._slot for y in outputs)
+        active = Marks(tape, inputs, last)
+        self.handles = Handles(tape, Layouts(tape, active.first, last))
         self.tangents: dict[int, Any] = {}
         for x, tangent in zip(inputs, tangents, strict=True):
             self.tangents[x._slot] = fitted(tangent, x._layout)
         needed = {y._slot for y in outputs}
         self.steps: list[tuple[int, Step]] = []
-        for e in reversed(slots):
+        for e in reversed(active.slots):
             if e in needed:
                 step = read(tape, e)
                 needed.update(s for s in step.operands if active[s])

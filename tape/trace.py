@@ -7,7 +7,7 @@ tape, on fresh slots of its arguments; what it depends on besides is none of its
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,13 +15,12 @@ import numpy as np
 from ops import create
 from ops.shape import astype
 from tape import containers, record
-from tape.adjoint import pull_back
+from tape.adjoint import Marks, pull_back
 from tape.adjoints import Adjoints
 from tape.arguments import Argnums, Arguments, described, is_leaf
 from tape.current import current, paused, recording, recording_to
 from tape.errors import OutputError, TangentError, UnsupportedError
 from tape.layout import PYTHON_FLOAT
-from tape.memory import Sweep
 from tape.tangent import push_forward
 from tape.tangents import Tangents
 from tape.tensor import Tensor
@@ -182,11 +181,8 @@ def _reaches(result: Any, tape: Tape, first: int) -> bool:
     wanted = [record.handle(tape, s, None, tape.layout(s)) for s in tape.inputs if s < first and s <= last]
     if not wanted or not slots:
         return False
-    sweep = Sweep(tape, wanted, last)
-    marks = sweep.mark()
-    found = any(marks[s] for s in slots)
-    sweep.close()
-    return found
+    marks = Marks(tape, wanted, last)
+    return any(marks[s] for s in slots)
 
 
 class Outputs:
