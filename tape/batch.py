@@ -11,6 +11,7 @@ import numpy as np
 
 from tape.adjoints import Adjoints
 from tape.compiled import CHECKED
+from tape.errors import MissingPackageError
 from tape.layout import Layout
 from tape.machine import NEEDED
 from tape.memory import Sweep
@@ -41,7 +42,10 @@ def progress_bar(total: int, wanted: bool) -> Callable[[int], None]:
     """Give what moves a progress bar; one that does nothing if none is wanted."""
     if not wanted:
         return lambda count: None
-    from tqdm.auto import tqdm
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise MissingPackageError("progress=True needs the package tqdm: install it, or leave progress out") from None
 
     bar: Any = tqdm(total=total, unit="sweep")
 

@@ -63,3 +63,7 @@ class SingularJacobianError(TapeError, np.linalg.LinAlgError):
 
 class KernelError(TapeError, RuntimeError):
     """A compiled kernel went wrong: always a bug of this library, never of the caller."""
+
+
+class MissingPackageError(TapeError, ImportError):
+    """Something was asked for that needs a package which is not installed."""
