@@ -1,4 +1,4 @@
-"""Ops that are declared again, as notebooks do: nothing grows, nothing is mixed up; and where their kernels are kept."""
+"""Ops that are declared again, as notebooks do: nothing grows or is mixed up; and where their kernels are kept."""
 
 from __future__ import annotations
 

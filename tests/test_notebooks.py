@@ -12,7 +12,11 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def test_the_notebooks_are_there():
-    assert [n.name for n in NOTEBOOKS] == ["01_first_gradients.ipynb", "02_the_tape_on_one_page.ipynb"]
+    assert [n.name for n in NOTEBOOKS] == [
+        "01_first_gradients.ipynb",
+        "02_the_tape_on_one_page.ipynb",
+        "03_optimise_and_fit.ipynb",
+    ]
 
 
 @pytest.mark.filterwarnings("default")
