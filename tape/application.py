@@ -356,7 +356,9 @@ def leaves_of(tree: Any, structure: Any, message: Callable[[], str]) -> list[Any
     """Give the leaves of a container, which must have this structure."""
     leaves, found = containers.flatten(tree)
     if found != structure:
-        raise RuleError(f"{message()} gave {found}, where {structure} is needed")
+        given = described(tree) if len(leaves) == 1 and leaves[0] is tree else containers.outline(found)
+        needed = containers.outline(structure)
+        raise RuleError(f"{message()} gave {given}, where {needed} is needed (* stands for an array or number)")
     return leaves
 
 

@@ -70,7 +70,7 @@ def _brought(tape: Tape, x: Any, where: str) -> Tensor:
     if array.dtype.kind in "iub":
         raise InputError(
             f"{where} is an array of {array.dtype}, whose gradient would be cut to whole numbers: "
-            "convert it to floating point first, `x.astype(float)`"
+            "convert it to floating point first, `x.astype(float)` (a start of [1, 2]: write [1.0, 2.0])"
         )
     if array.dtype.kind == "c":
         raise UnsupportedError(
@@ -97,7 +97,7 @@ def _fresh(tape: Tape, x: Tensor, where: str) -> Tensor:
 def described(x: Any) -> str:
     """Name the type of a value, with its article."""
     name = type(x).__name__
-    return "None" if x is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return "None" if x is None else f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
 
 
 def is_leaf(x: Any) -> bool:

@@ -49,3 +49,8 @@ def paths(tree: Any) -> list[str]:
     flatten(tree)
     accessors, _, _ = optree.tree_flatten_with_accessor(tree, namespace=_NAMESPACE, none_is_leaf=True)[:3]
     return [accessor.codify("") for accessor in accessors]
+
+
+def outline(structure: Any) -> str:
+    """Print the structure of a container."""
+    return str(structure).removeprefix("PyTreeSpec(").removesuffix(")").removesuffix(", NoneIsLeaf")

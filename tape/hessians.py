@@ -173,7 +173,9 @@ def vhp(
 def _product(forward: bool, function: Any, args: Any, v: Any, argnums: Argnums, has_aux: bool, kwargs: Any) -> Any:
     if forward and recording() is None and not _has_recorded(v):
         return _native_product(function, args, v, argnums, has_aux, kwargs)
-    with Trace(grad(function, argnums, has_aux=has_aux), argnums, args, kwargs) as trace:
+    inner: Any = grad(function, argnums, has_aux=has_aux)
+    inner._name = "hvp" if forward else "vhp"  # for its messages
+    with Trace(inner, argnums, args, kwargs) as trace:
         gradients, aux = split_aux(trace.result, has_aux)
         vector = argument_tangents(trace, v if isinstance(argnums, tuple | list) else (v,), "vector")
         outputs = Outputs(trace, gradients, "hvp")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ops.shape import astype
 from tape import record
 from tape.arguments import Argnums
 from tape.batch import progress_bar, sweep_many
@@ -72,6 +73,8 @@ def jacobian_blocks(trace: Trace, outputs: list[Tensor], mode: str = "", progres
             part = found[k][start:stop].reshape((*side._layout.shape, *other._layout.shape))
             if forward and side._layout.shape:
                 part = np.ascontiguousarray(np.moveaxis(part, range(side.ndim), range(-side.ndim, 0)))
+            if forward:  # in either mode it is of the dtype of the argument, as gradients are
+                part = part.astype(side._layout.dtype, copy=False)
             blocks[other._slot if forward else side._slot].append(part)
         start = stop
     return [blocks[y._slot] for y in outputs]
@@ -97,6 +100,8 @@ def _recorded(trace: Trace, outputs: list[Tensor], forward: bool, progress: bool
             move(1)
         for j, target in enumerate(targets):
             block = _stacked(trace, found[j], layout.shape, target._layout, last=forward)
+            if forward and block.dtype != layout.dtype:
+                block = astype(block, layout.dtype)
             blocks[j if forward else i][i if forward else j] = block
     return blocks
 
@@ -115,10 +120,10 @@ def assembled(trace: Trace, outputs: Outputs, blocks: list[list[Any]]) -> Any:
     """Put blocks into the container of the result, each as the container of the arguments."""
     rows: list[Any] = []
     by_position = dict(zip(outputs.positions, blocks, strict=True))
-    for number, (shape, dtype) in enumerate(outputs.layouts):
+    for number, (shape, _) in enumerate(outputs.layouts):
         given = by_position.get(number)
         if given is None:  # a result that depends on nothing
-            given = [np.zeros((*shape, *x._layout.shape), dtype) for x in trace.inputs]
+            given = [np.zeros((*shape, *x._layout.shape), x._layout.dtype) for x in trace.inputs]
         rows.append(trace.arguments.gather(given))
     return outputs.gather(rows)
 
@@ -150,8 +155,8 @@ def jacobian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = Fals
     -------
     callable
         It takes the arguments of `function` and returns, for an array of shape ``m`` as result and one of shape ``n``
-        as argument, an array of shape ``(*m, *n)``. Containers nest: for each value of the result the container of the
-        argument.
+        as argument, an array of shape ``(*m, *n)`` and of the dtype of the argument. Containers nest: for each value of
+        the result the container of the argument.
 
     Raises
     ------

@@ -11,7 +11,7 @@ import numpy as np
 from tape.call import linear_entries
 from tape.errors import InputError, StaleTensorError, TangentError
 from tape.tensor import Tensor
-from tape.trace import Outputs, Trace, match
+from tape.trace import Outputs, Trace, match, named
 from tape.transforms import split_aux
 
 
@@ -31,18 +31,23 @@ class _Map:
     def _check(self) -> None:
         if self.trace.tape.workspace is None:
             raise StaleTensorError(
-                f"this {self._name} belongs to a function that was being differentiated and has returned: call it "
-                "inside that function, or make it outside"
+                f"this {self._name} was made inside a function that was being differentiated and has returned, and its "
+                "tape is gone: call it inside that function, or make it outside of any"
             )
 
 
 class Pullback(_Map):
     """Give for a cotangent of the result the gradients of the arguments: the product with the transposed Jacobian."""
 
-    def __call__(self, cotangent: Any) -> tuple[Any, ...]:
+    def __call__(self, cotangent: Any, *more: Any) -> tuple[Any, ...]:
         """Pull a cotangent, in the container of the result, back to a tuple with one gradient for each argument."""
         self._check()
         outputs = self.outputs
+        if more:
+            raise TangentError(
+                f"the pullback takes one cotangent, in the container of the result, got {1 + len(more)}: where the "
+                "function returns a tuple, write `pullback((c1, c2))`"
+            )
         seeds = outputs.cotangents(cotangent)
         if any(isinstance(s, Tensor) and s._tape is not self.trace.tape for s in seeds):
             return self._recorded(seeds)
@@ -70,6 +75,12 @@ class Pushforward(_Map):
     def __call__(self, *tangents: Any) -> Any:
         """Push tangents, one for each argument, forward to a tangent in the container of the result."""
         self._check()
+        count = len(self.trace.arguments.structures)
+        if len(tangents) != count:
+            raise TangentError(
+                f"the pushforward takes one tangent for each argument of the function, {count} in all, got "
+                f"{len(tangents)}: None stands for an argument that is held fixed"
+            )
         return push(self.trace, self.outputs, tangents)
 
 
@@ -107,9 +118,11 @@ def argument_tangents(trace: Trace, tangents: Any, what: str = "tangent") -> lis
     """Check tangents for the differentiated arguments, and give their leaves; None stands for no tangent."""
     arguments = trace.arguments
     if not isinstance(tangents, tuple | list) or len(tangents) != len(arguments.structures):
+        count = len(arguments.structures)
         raise TangentError(
-            f"{what}s must be a tuple of {len(arguments.structures)}, one for each argument, but it is "
-            + (f"one of {len(tangents)}" if isinstance(tangents, tuple | list) else f"a {type(tangents).__name__}")
+            f"{what}s must be a tuple with one {what} for each differentiated argument: "
+            + ("`(t,)` here" if count == 1 else f"{count} here, None for one that is held fixed")
+            + f", but got {len(tangents) if isinstance(tangents, tuple | list) else named(tangents)}"
         )
     found: list[Any] = []
     for number, (tangent, structure) in enumerate(zip(tangents, arguments.structures, strict=True)):
@@ -119,7 +132,8 @@ def argument_tangents(trace: Trace, tangents: Any, what: str = "tangent") -> lis
             found += [None] * count
             continue
         name = f"{what} {number}" if len(tangents) > 1 else f"the {what}"
-        found += match(tangent, structure and structure[0], layouts, name, f"argument {number}")
+        position = trace.argnums[number] if isinstance(trace.argnums, tuple | list) else trace.argnums
+        found += match(tangent, structure and structure[0], layouts, name, f"argument {position!r}")
     return found
 
 
@@ -209,7 +223,7 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: b
     (array([3., 6.]), array([4., 2.]))
     """
     if not isinstance(primals, tuple | list):
-        raise InputError(f"primals must be a tuple of arguments, got a {type(primals).__name__}: write `(x,)`")
+        raise InputError(f"primals must be a tuple of the arguments, got {named(primals)}: write `(x,)`")
     _need_primals("jvp", primals)
     with Trace(function, tuple(range(len(primals))), tuple(primals), kwargs) as trace:
         result, aux = split_aux(trace.result, has_aux)
@@ -243,4 +257,5 @@ def linearize(function: Callable[..., Any], *primals: Any, has_aux: bool = False
 
 def _need_primals(name: str, primals: Any) -> None:
     if not primals:
-        raise InputError(f"{name} needs at least one argument to differentiate by")
+        example = {"jvp": "jvp(f, (x,), (t,))"}.get(name, f"{name}(f, x)")
+        raise InputError(f"{name} needs at least one argument to differentiate by: `{example}`")

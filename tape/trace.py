@@ -19,7 +19,7 @@ from tape.adjoint import Marks, pull_back
 from tape.adjoints import Adjoints
 from tape.arguments import Argnums, Arguments, described, is_leaf
 from tape.current import current, paused, recording, recording_to
-from tape.errors import OutputError, TangentError, UnsupportedError
+from tape.errors import InputError, OutputError, TangentError, UnsupportedError
 from tape.layout import PYTHON_FLOAT
 from tape.tangent import push_forward
 from tape.tangents import Tangents
@@ -82,11 +82,14 @@ class Trace:
     def __init__(
         self, function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any, *, keep: bool = False
     ) -> None:
+        if not callable(function):
+            raise InputError(f"the first argument must be the function, but it is {named(function)}")
         outer = current.tape
         self.keep = keep and outer is None
         self.tape: Tape = Tape() if outer is None else outer
         self.tape.copies |= self.keep
         self.outer = outer
+        self.argnums = argnums
         current.tape = self.tape
         self.first = first = self.tape.count
         try:
@@ -210,7 +213,7 @@ class Outputs:
         self.recorded: list[Tensor] = []
         self.positions: list[int] = []
         for number, (y, name) in enumerate(zip(leaves, names, strict=True)):
-            self.layouts.append(_checked(y, how, f", at {name}," if name else ""))
+            self.layouts.append(_checked(y, how, f" at {name}" if name else ""))
             if isinstance(y, Tensor):
                 trace.own(y)
                 self.recorded.append(record.handle(y._tape, y._slot, y._value, y._layout))
@@ -230,15 +233,15 @@ def _checked(y: Any, how: str, where: str) -> tuple[tuple[int, ...], Any]:
     """Give shape and dtype of one result; raise if it has no derivative."""
     if not is_leaf(y):
         raise OutputError(
-            f"{how} needs a function that returns arrays or numbers, but it returned {described(y)}{where}; "
-            "hand other values out with has_aux=True"
+            f"{how} needs a function that returns arrays or numbers, but it returned {described(y)}{where}. "
+            "Hand other values out beside the result: `return result, extra`, with has_aux=True"
         )
     shape, dtype = (y.shape, y.dtype) if isinstance(y, Tensor) else (np.shape(y), np.asarray(y).dtype)
     dtype = np.dtype(float) if type(y) is int else dtype
     if dtype.kind != "f":
         raise OutputError(
-            f"{how} needs floating-point results, but the function returned {dtype}{where}, which has no derivative; "
-            "hand it out with has_aux=True"
+            f"{how} needs floating-point results, but the function returned {dtype}{where}, which has no derivative. "
+            "Hand it out beside the result: `return result, extra`, with has_aux=True"
         )
     return shape, dtype
 
@@ -251,14 +254,19 @@ def match(tree: Any, structure: Any, layouts: list[Any], what: str, whose: str) 
         leaves, found = ([tree], None) if is_leaf(tree) else containers.flatten(tree)
         if found != structure:
             raise TangentError(
-                f"{what} must have the structure of {whose}, {structure}, but it is "
-                f"{described(tree) if found is None else found}"
+                f"{what} must have the structure of {whose}, {containers.outline(structure)}, but it is "
+                f"{named(tree) if found is None else containers.outline(found)} (* stands for an array or number)"
             )
         names = [f" at {name}" for name in containers.paths(tree)]
     return [
-        _fit(x, shape, dtype, f"{what}{name}", whose)
+        _fit(x, shape, dtype, f"{what}{name}", f"{whose}{name}")
         for x, (shape, dtype), name in zip(leaves, layouts, names, strict=True)
     ]
+
+
+def named(x: Any) -> str:
+    """Name what was given in place of something else."""
+    return f"an array of shape {x.shape}" if isinstance(x, np.ndarray | Tensor) else described(x)
 
 
 def _fit(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any], what: str, whose: str) -> Any:
@@ -266,9 +274,13 @@ def _fit(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any], what: str, whose:
         x._alive()
         found: tuple[Any, Any] = x.shape, x.dtype
     else:
+        expected = f"an array of shape {shape}" if shape else "a number"
         if not isinstance(x, np.ndarray | np.generic | int | float | complex | list | tuple):
-            raise TangentError(f"{what} must be an array of shape {shape}, but it is {described(x)}")
-        x = np.asarray(x)
+            raise TangentError(f"{what} must be {expected}, but it is {described(x)}")
+        try:
+            x = np.asarray(x)
+        except ValueError:
+            raise TangentError(f"{what} must be {expected}, but it is {described(x)} of parts that differ") from None
         found = x.shape, x.dtype
     if not np.can_cast(found[1], dtype, "same_kind"):
         raise TangentError(f"{what} must be of dtype {dtype}, but it is of dtype {found[1]}")

@@ -37,11 +37,11 @@ def test_a_missing_rule() -> None:
     ("answer", "message"),
     [
         (None, "raw: backward must give a tuple of 2, a cotangent for each argument .* but it gave None"),
-        (V, "raw: backward must give a tuple of 2, .* but it gave a ndarray"),
+        (V, "raw: backward must give a tuple of 2, .* but it gave an ndarray"),
         ((V,), "raw: backward must give a tuple of 2, .* but it gave a tuple of 1"),
         ((V[:3], None), r"raw: for argument 0 \('x'\), at \['a'\], backward gave an array of shape \(3,\)"),
         (({"a": V[:3]}, None), r"raw: for argument 0 \('x'\), at \['a'\], backward gave .* where \(5,\) is needed"),
-        (({"b": V}, None), r"raw: for argument 0 \('x'\) backward gave PyTreeSpec"),
+        (({"b": V}, None), r"raw: for argument 0 \('x'\) backward gave \{'b': \*\}, where \{'a': \*\} is needed"),
         (({"a": "text"}, None), r"raw: for argument 0 \('x'\), at \['a'\], backward gave a str, which is no array"),
         (({"a": V + 1j}, None), r"backward gave an array of complex128, where float64 is needed"),
         (({"a": None}, np.ones(2)), r"raw: for argument 1 \('y'\) backward gave an array of shape \(2,\)"),
@@ -54,7 +54,7 @@ def test_what_backward_gave_does_not_fit(answer: Any, message: str) -> None:
     f = custom_vjp(raw)
     f.defvjp(lambda x, y: (raw(x, y), None), lambda _, g: answer)
     if answer is not None and len(answer) == 2 and not isinstance(answer[0], dict):
-        message = r"raw: for argument 0 \('x'\) backward gave PyTreeSpec"
+        message = r"raw: for argument 0 \('x'\) backward gave an ndarray, where \{'a': \*\} is needed"
     with pytest.raises(RuleError, match=message):
         grad(lambda a, y: np.sum(f({"a": a}, y)), (0, 1))(X, 2.0)
     np.testing.assert_allclose(grad(lambda x: np.sum(np.sin(x)))(X), np.cos(X))
@@ -63,9 +63,12 @@ def test_what_backward_gave_does_not_fit(answer: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda p, t: t[0], "raw: the rule must give a pair, the result and its tangent, but it gave a ndarray"),
+        (lambda p, t: t[0], "raw: the rule must give a pair, the result and its tangent, but it gave an ndarray"),
         (lambda p, t: (p[0], t[0][:2]), r"raw: for the tangent of the result the rule gave an array of shape \(2,\)"),
-        (lambda p, t: (p[0], (t[0], t[0])), "raw: for the tangent of the result the rule gave PyTreeSpec"),
+        (
+            lambda p, t: (p[0], (t[0], t[0])),
+            r"raw: for the tangent of the result the rule gave \(\*, \*\), where \* is needed",
+        ),
     ],
 )
 def test_what_the_rule_of_custom_jvp_gave_does_not_fit(answer: Any, message: str) -> None:
@@ -84,7 +87,7 @@ def test_a_forward_without_residuals() -> None:
     f = custom_vjp(raw)
     f.defvjp(lambda x, y, scale: raw(x, y), lambda _, g: (g, None, None))
     with pytest.raises(
-        RuleError, match="raw: forward must give a pair, the result and the residuals, but it gave a ndarray"
+        RuleError, match="raw: forward must give a pair, the result and the residuals, but it gave an ndarray"
     ):
         grad(lambda x: np.sum(f(x, 1.0)))(X)
 
