@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tape.arguments import Argnums
 from tape.call import linear_entries
 from tape.errors import InputError, StaleTensorError, TangentError
 from tape.tensor import Tensor
@@ -137,7 +138,13 @@ def argument_tangents(trace: Trace, tangents: Any, what: str = "tangent") -> lis
     return found
 
 
-def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs: Any) -> Any:
+def vjp(
+    function: Callable[..., Any],
+    *primals: Any,
+    argnums: Argnums | None = None,
+    has_aux: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Call a function and give its result and its pullback: the products of cotangents with the Jacobian.
 
     Parameters
@@ -146,8 +153,9 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, **kw
         Written in plain NumPy; it returns an array, a number, or a container of them (with `has_aux`, a pair of that
         and anything else).
     *primals
-        Its arguments, all differentiated: floating-point arrays, numbers, or containers of them. What is to stay
-        constant is bound first, ``lambda x: f(x, n)``, or passed by keyword.
+        Its arguments: floating-point arrays, numbers, or containers of them. Keyword arguments are passed on.
+    argnums : int, str, or tuple of them, optional
+        Which arguments to differentiate, by default all. The others are passed on as they are.
     has_aux : bool
         The function returns ``(result, extra)``.
 
@@ -157,8 +165,8 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, **kw
         What the function returned.
     pullback : callable
         ``pullback(cotangent)``, the cotangent in the container, shapes and dtypes of the result, gives a tuple of
-        gradients, one for each argument. It may be called any number of times and stays right when the arguments have
-        been overwritten. It holds the memory of the recorded call.
+        gradients, one for each argument (for one argument number, the gradient alone). It may be called any number of
+        times and stays right when the arguments have been overwritten. It holds the memory of the recorded call.
     extra
         With `has_aux` only.
 
@@ -180,7 +188,7 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, **kw
     (array([2., 1., 0.]),)
     """
     _need_primals("vjp", primals)
-    with Trace(function, tuple(range(len(primals))), primals, kwargs, keep=True) as trace:
+    with Trace(function, _chosen(argnums, primals), primals, kwargs, keep=True) as trace:
         result, aux = split_aux(trace.result, has_aux)
         outputs = Outputs(trace, result, "vjp")
         pullback = Pullback(trace, outputs)
@@ -198,7 +206,8 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: b
     primals : tuple
         Its arguments.
     tangents : tuple
-        The direction: for each argument a tangent in its container and of its shape, or None if it is held fixed.
+        The direction: for each argument a tangent in its container and of its shape, or None if it is held fixed,
+        whatever its type.
     has_aux : bool
         The function returns ``(result, extra)``.
 
@@ -225,7 +234,11 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: b
     if not isinstance(primals, tuple | list):
         raise InputError(f"primals must be a tuple of the arguments, got {named(primals)}: write `(x,)`")
     _need_primals("jvp", primals)
-    with Trace(function, tuple(range(len(primals))), tuple(primals), kwargs) as trace:
+    held = isinstance(tangents, tuple | list) and len(tangents) == len(primals)
+    moved = tuple(k for k, t in enumerate(tangents) if t is not None) if held else ()
+    if moved:
+        tangents = [tangents[k] for k in moved]
+    with Trace(function, moved or _chosen(None, primals), tuple(primals), kwargs) as trace:
         result, aux = split_aux(trace.result, has_aux)
         outputs = Outputs(trace, result, "jvp")
         tangent = push(trace, outputs, tangents)
@@ -233,7 +246,13 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: b
         return (*value, trace.plain(aux)) if has_aux else value
 
 
-def linearize(function: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs: Any) -> Any:
+def linearize(
+    function: Callable[..., Any],
+    *primals: Any,
+    argnums: Argnums | None = None,
+    has_aux: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Call a function and give its result and its pushforward: the products of the Jacobian with tangents.
 
     It is what `vjp` is for the transposed map: ``pushforward(*tangents)`` gives what `jvp` gives, for any number of
@@ -248,11 +267,15 @@ def linearize(function: Callable[..., Any], *primals: Any, has_aux: bool = False
     array([ 1., -1.])
     """
     _need_primals("linearize", primals)
-    with Trace(function, tuple(range(len(primals))), primals, kwargs, keep=True) as trace:
+    with Trace(function, _chosen(argnums, primals), primals, kwargs, keep=True) as trace:
         result, aux = split_aux(trace.result, has_aux)
         outputs = Outputs(trace, result, "linearize")
         value = trace.plain(result), Pushforward(trace, outputs)
         return (*value, trace.plain(aux)) if has_aux else value
+
+
+def _chosen(argnums: Argnums | None, primals: Any) -> Argnums:
+    return tuple(range(len(primals))) if argnums is None else argnums
 
 
 def _need_primals(name: str, primals: Any) -> None:
