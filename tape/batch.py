@@ -24,8 +24,11 @@ from tape.wengert import Tape
 SERIAL = 2e7
 """Nanoseconds of work below which one thread does it all."""
 
+PIECE = 1e8
+"""Nanoseconds of work that are one compiled call at most."""
+
 PIECES = 64
-"""In how many pieces work is done: between two of them the progress bar moves."""
+"""In how many pieces a worker does its part if there is a progress bar: it moves between two of them."""
 
 
 def ports_of(slots: list[Tensor], results: list[np.ndarray[Any, Any]] | None) -> np.ndarray[Any, Any]:
@@ -102,31 +105,44 @@ def sweep_many(
         other.prepare()
         sweeps.append(other)
     try:
-        _natively(sweeps, ports_of(sources, None), ports_of(targets, results), (count, total), seeds, forward, move)
+        _natively(
+            sweeps, ports_of(sources, None), ports_of(targets, results), (count, total), seeds, forward, move, progress
+        )
     finally:
         for s in sweeps:
             s.close()
     return results
 
 
+def work_of(sweep: Sweep) -> float:
+    """Estimate the nanoseconds that a sweep takes."""
+    return 60.0 * (sweep.last - sweep.first + 1) + 0.5 * float(sweep.state[NEEDED])
+
+
 def workers_for(count: int, sweep: Sweep) -> int:
     """Give the number of threads that pay for so many sweeps like this one."""
-    work = count * (60.0 * (sweep.last - sweep.first + 1) + 0.5 * float(sweep.state[NEEDED]))
-    if work < SERIAL:
+    if count * work_of(sweep) < SERIAL:
         return 1
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(processors, count)
 
 
 def _natively(
-    sweeps: list[Sweep], sources: Any, targets: Any, size: tuple[int, int], seeds: Any, forward: bool, move: Any
+    sweeps: list[Sweep],
+    sources: Any,
+    targets: Any,
+    size: tuple[int, int],
+    seeds: Any,
+    forward: bool,
+    move: Any,
+    progress: bool,
 ) -> None:
     count, total = size
     if seeds is not None:
         seeds = np.ascontiguousarray(seeds, np.float64)
     run = push_rows if forward else pull_rows
     where = 0 if seeds is None else seeds.ctypes.data
-    pieces = pieces_of(count, len(sweeps))
+    pieces = pieces_of(count, len(sweeps), progress, sweeps[0])
 
     def do(worker: int) -> None:
         sweep = sweeps[worker]
@@ -146,9 +162,10 @@ def _natively(
             pass
 
 
-def pieces_of(count: int, workers: int) -> list[tuple[int, int]]:
-    """Split so many rows into pieces, from which the workers take in turn."""
-    step = max(1, -(-count // (PIECES * workers)))
+def pieces_of(count: int, workers: int, progress: bool, sweep: Sweep) -> list[tuple[int, int]]:
+    """Split so many rows into pieces, which the workers take in turn. Between two of them an interrupt is heard."""
+    step = -(-count // (PIECES * workers if progress else workers))
+    step = max(1, min(step, int(PIECE / work_of(sweep))))
     return [(begin, min(begin + step, count)) for begin in range(0, count, step)]
 
 

@@ -91,14 +91,22 @@ def plan(pattern: Any) -> Plan:
         other = _compressed(pattern, *sides[1][:3])
         if other.sweeps < best.sweeps:
             best = other
+    full = [int(np.count_nonzero(side[2])) for side in sides]
+    if best.sweeps > min(full):  # a sweep for every row, or for every column, is less
+        side = sides[full.index(min(full))]
+        best = _compressed(pattern, *side[:3], min(full))
     return best
 
 
-def _compressed(pattern: Any, forward: bool, along: Any, counts: Indices) -> Plan:
-    """Compute the columns of `along`, the pattern or its transpose, by colours, its fullest rows one by one."""
+def _compressed(pattern: Any, forward: bool, along: Any, counts: Indices, alone_count: int | None = None) -> Plan:
+    """Compute the columns of `along`, the pattern or its transpose, by colours, its fullest rows one by one.
+
+    `alone_count` is the number of those rows; by default what `split` finds.
+    """
     from scipy.sparse import csr_array
 
-    alone_count, _ = split(counts)
+    if alone_count is None:
+        alone_count, _ = split(counts)
     crowded = np.zeros(len(counts), bool)
     crowded[np.argsort(-counts, kind="stable")[:alone_count]] = True
     rows, columns = rows_of(pattern), pattern.indices.astype(np.int64)

@@ -17,7 +17,7 @@ from tape.instruction import ELEMENTWISE, HOST
 from tape.machine import ACTIVE, KEEP, release
 from tape.reading import read
 from tape.rows import second_rows
-from tape.second import sweep_second
+from tape.second import clear_zeros, sweep_second
 from tape.second_kernels import NATIVE, PYTHON, UNKNOWN
 from tape.tangents import Tangents
 from tape.tensor import Tensor
@@ -45,6 +45,7 @@ class Curvature:
         tangents.prepare()
         changes = Adjoints(self.tape, self.inputs, [self.output])
         changes.prepare()
+        clear_zeros(changes.machine)
         return tangents, changes
 
     def close(self) -> None:
@@ -106,7 +107,7 @@ class Curvature:
         ports = ports_of(self.inputs, results)
         given = None if seeds is None else np.ascontiguousarray(seeds, np.float64)
         where = 0 if given is None else given.ctypes.data
-        pieces = pieces_of(count, len(self.pairs))
+        pieces = pieces_of(count, len(self.pairs), progress, sweep)
 
         def do(worker: int) -> None:
             tangents, changes = self.pairs[worker]

@@ -59,6 +59,12 @@ ZEROS = 100
 
 
 @compiled()
+def clear_zeros(b):
+    """Make the block of zeros that the second-order sweep reads."""
+    zero_bytes(word(b, SCRATCH) + 8 * BLOCK * ZEROS, 8 * BLOCK)
+
+
+@compiled()
 def sweep_second(a, t, b, start, stop):
     """Process the entries from `start` down to `stop`; give the first one that Python must do itself, or -1.
 
@@ -66,7 +72,6 @@ def sweep_second(a, t, b, start, stop):
     """
     active = activity_of(b)
     entries = int32s(word(b, ENTRIES), 6 * word(b, COUNT))
-    zero_bytes(word(b, SCRATCH) + 8 * BLOCK * ZEROS, 8 * BLOCK)
     for e in range(start, stop - 1, -1):
         if active[e] != ACTIVE:
             continue
@@ -144,15 +149,18 @@ def _array_entry(a, t, b, e, row, stop):
 @inlined
 def _pull_elementwise(t, b, e, row, adjoint, change):
     """Pass on the tangent of adjoint times partial, block by block."""
-    p = column(b, row, PLAN)
-    size, code = pool_of(b)[p + 1], pool_of(b)[p + 2]
+    pool = pool_of(b)
+    p, arity = column(b, row, PLAN), column(b, row, ARITY)
+    size, code = pool[p + 1], pool[p + 2]
     width = 4 if code == FLOAT32 else 8
     scratch = word(b, SCRATCH)
     zeros = scratch + 8 * BLOCK * ZEROS
-    for k in range(column(b, row, ARITY)):
+    for k in range(arity):
         slot = entry(b, e, 1 + k)
-        curved = column(b, row, SECOND + k) != 0 and adjoint != 0
-        if column(b, row, KERNEL + k) == 0 or activity_of(b)[slot] == 0 or not (curved or change != 0):
+        first, second = column(b, row, KERNEL + k), column(b, row, SECOND + k)
+        if adjoint == 0:
+            second = 0
+        if first == 0 or activity_of(b)[slot] == 0 or (second == 0 and change == 0):
             continue
         target, new = adjoint_of(b, slot)
         repeated = repeats(b, row, k)
@@ -165,9 +173,46 @@ def _pull_elementwise(t, b, e, row, adjoint, change):
             g = adjoint + at if adjoint != 0 else zeros
             h = change + at if change != 0 else zeros
             into = target + (0 if repeated else at)
-            _weigh(t, b, e, row, k, start, n, g, h, into if fresh else scratch)
+            result = into if fresh else scratch
+            x, y, z, out, i, j, step = _operands(b, e, p, pool, arity, start, n)
+            if second != 0:
+                u = _tangent(t, b, e, 0, p, pool, start, n)
+                v = _tangent(t, b, e, 1, p, pool, start, n) if arity > 1 else u
+                w = _tangent(t, b, e, 2, p, pool, start, n) if arity > 2 else u
+                call_second_kernel(second, n, result, g, h, x, y, z, out, u, v, w, i, j, step)
+            else:
+                call_array_kernel(first, n, result, h, x, y, z, out, i, j, step, 0)
             if not fresh:
                 _add(b, e, row, k, start, n, into, scratch, repeated)
+
+
+@inlined
+def _operands(b, e, p, pool, arity, start, n):
+    """Give the addresses of a block of each operand and of the result, and the operands' strides."""
+    ndim, code = pool[p], pool[p + 2]
+    scratch = word(b, SCRATCH)
+    x, i = operand_block(b, entry(b, e, 1), 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
+    y, j = x, 1
+    z, step = x, 1
+    if arity > 1:
+        y, j = operand_block(b, entry(b, e, 2), 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
+    if arity > 2:
+        z, step = operand_block(b, entry(b, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
+    out, _ = operand_block(b, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
+    return x, y, z, out, i, j, step
+
+
+@inlined
+def _tangent(t, b, e, k, p, pool, start, n):
+    """Give the address of a block of an operand's tangent: zeros if it has none."""
+    slot = entry(b, e, 1 + k)
+    if activity_of(b)[slot] == 0:
+        return word(b, SCRATCH) + 8 * BLOCK * ZEROS
+    ndim = pool[p]
+    q = p + 3 + ndim + k * (3 + 2 * ndim)
+    if pool[q + 2] == 0:
+        return tangent_of(t, slot) + start * (4 if pool[p + 2] == FLOAT32 else 8)
+    return tangent_block(t, slot, p, k, start, n, word(t, SCRATCH) + 8 * BLOCK * (k + 1))
 
 
 @inlined
@@ -181,46 +226,6 @@ def _add(b, e, row, k, start, n, into, block, repeated):
         add_block(into, dtype, block, code, pool_of(b), p + 3, strides, ndim, start, n)
     else:
         add_plain(into, block, code, n)
-
-
-@inlined
-def _tangents(t, b, e, row, k, start, n):
-    """Give the address of a block of an operand's tangent: zeros if it has none."""
-    zeros = word(b, SCRATCH) + 8 * BLOCK * ZEROS
-    if k >= column(b, row, ARITY):
-        return zeros
-    slot = entry(b, e, 1 + k)
-    if activity_of(b)[slot] == 0:
-        return zeros
-    p = column(b, row, PLAN)
-    return tangent_block(t, slot, p, k, start, n, word(t, SCRATCH) + 8 * BLOCK * (k + 1))
-
-
-@inlined
-def _weigh(t, b, e, row, k, start, n, g, h, result):
-    """Write a block of what an operand gets."""
-    p = column(b, row, PLAN)
-    ndim, code = pool_of(b)[p], pool_of(b)[p + 2]
-    scratch = word(b, SCRATCH)
-    arity = column(b, row, ARITY)
-    x, i = operand_block(b, entry(b, e, 1), 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
-    y, j = x, 1
-    z, step = x, 1
-    if arity > 1:
-        y, j = operand_block(b, entry(b, e, 2), 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
-    if arity > 2:
-        z, step = operand_block(b, entry(b, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
-    out, _ = operand_block(b, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
-    u, v, w = (
-        _tangents(t, b, e, row, 0, start, n),
-        _tangents(t, b, e, row, 1, start, n),
-        _tangents(t, b, e, row, 2, start, n),
-    )
-    kernel = column(b, row, SECOND + k)
-    if kernel != 0:
-        call_second_kernel(kernel, n, result, g, h, x, y, z, out, u, v, w, i, j, step)
-    else:
-        call_array_kernel(column(b, row, KERNEL + k), n, result, h, x, y, z, out, i, j, step, 0)
 
 
 @inlined
