@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from tape.tangents import Tangents
 from tape.tensor import Tensor
 from tape.trace import paused
 from tape.wengert import Tape
+
+Worker = TypeVar("Worker")
 
 SERIAL = 2e7
 """Nanoseconds of work below which one thread does it all."""
@@ -91,27 +93,44 @@ def sweep_many(
     count = total if seeds is None else len(seeds)
     results = [np.empty((count, *t._layout.shape), t._layout.dtype) for t in targets]
     move = progress_bar(count, progress)
-    make: Any = Tangents if forward else Adjoints
-    sweep = make(tape, inputs, outputs)
-    sweep.prepare()
-    if CHECKED or not sweep.native:
-        sweep.close()
+    kind: Any = Tangents if forward else Adjoints
+
+    def make() -> Any:
+        sweep = kind(tape, inputs, outputs)
+        sweep.prepare()
+        return sweep
+
+    sweeps = [make()]
+    if CHECKED or not sweeps[0].native:
+        sweeps[0].close()
         with paused():
             _one_by_one(tape, inputs, outputs, forward, seeds, results, move)
         return results
-    sweeps = [sweep]
-    while len(sweeps) < workers_for(count, sweep):
-        other = make(tape, inputs, outputs)
-        other.prepare()
-        sweeps.append(other)
+    run = push_rows if forward else pull_rows
+    begins, ends = ports_of(sources, None), ports_of(targets, results)
+    given, where = seed_rows(seeds)
+
+    def work(sweep: Any, begin: int, end: int) -> None:
+        sweep.reserve()
+        run(
+            sweep.machine, sweep.first, sweep.last, begin, end, begins.ctypes.data, len(begins), ends.ctypes.data,
+            len(ends), where, total,
+        )  # fmt: skip
+        move(end - begin)
+
     try:
-        _natively(
-            sweeps, ports_of(sources, None), ports_of(targets, results), (count, total), seeds, forward, move, progress
-        )
+        share_out(sweeps, make, work, count, work_of(sweeps[0]), progress)
     finally:
-        for s in sweeps:
-            s.close()
+        for sweep in sweeps:
+            sweep.close()
+    del given
     return results
+
+
+def seed_rows(seeds: Any) -> tuple[Any, int]:
+    """Give seeds as compiled code reads them: an array to keep, and its address, 0 if there are none."""
+    given = None if seeds is None else np.ascontiguousarray(seeds, np.float64)
+    return given, 0 if given is None else given.ctypes.data
 
 
 def work_of(sweep: Sweep) -> float:
@@ -119,54 +138,46 @@ def work_of(sweep: Sweep) -> float:
     return 60.0 * (sweep.last - sweep.first + 1) + 0.5 * float(sweep.state[NEEDED])
 
 
-def workers_for(count: int, sweep: Sweep) -> int:
-    """Give the number of threads that pay for so many sweeps like this one."""
-    if count * work_of(sweep) < SERIAL:
-        return 1
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(processors, count)
-
-
-def _natively(
-    sweeps: list[Sweep],
-    sources: Any,
-    targets: Any,
-    size: tuple[int, int],
-    seeds: Any,
-    forward: bool,
-    move: Any,
+def share_out(
+    workers: list[Worker],
+    make: Callable[[], Worker],
+    work: Callable[[Worker, int, int], None],
+    count: int,
+    cost: float,
     progress: bool,
 ) -> None:
-    count, total = size
-    if seeds is not None:
-        seeds = np.ascontiguousarray(seeds, np.float64)
-    run = push_rows if forward else pull_rows
-    where = 0 if seeds is None else seeds.ctypes.data
-    pieces = pieces_of(count, len(sweeps), progress, sweeps[0])
+    """Do rows in pieces, over several threads if that pays.
 
-    def do(worker: int) -> None:
-        sweep = sweeps[worker]
-        for begin, end in pieces[worker :: len(sweeps)]:
-            sweep.reserve()
-            run(
-                sweep.machine, sweep.first, sweep.last, begin, end, sources.ctypes.data, len(sources),
-                targets.ctypes.data, len(targets), where, total,
-            )  # fmt: skip
-            move(end - begin)
+    Parameters
+    ----------
+    workers : list
+        One worker; others that `make` gives are appended, one for each thread.
+    work : callable
+        ``work(worker, begin, end)`` does some rows.
+    count : int
+        The number of rows.
+    cost : float
+        Nanoseconds that a row takes, as estimated.
+    progress : bool
+        Whether pieces are to be small. Between two of them an interrupt is heard, too.
+    """
+    if count * cost >= SERIAL:
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        while len(workers) < min(processors, count):
+            workers.append(make())
+    step = -(-count // (PIECES * len(workers) if progress else len(workers)))
+    step = max(1, min(step, int(PIECE / cost)))
+    pieces = [(begin, min(begin + step, count)) for begin in range(0, count, step)]
 
-    if len(sweeps) == 1:
+    def do(number: int) -> None:
+        for begin, end in pieces[number :: len(workers)]:
+            work(workers[number], begin, end)
+
+    if len(workers) == 1:
         do(0)
         return
-    with ThreadPoolExecutor(len(sweeps)) as pool:
-        for _ in pool.map(do, range(len(sweeps))):
-            pass
-
-
-def pieces_of(count: int, workers: int, progress: bool, sweep: Sweep) -> list[tuple[int, int]]:
-    """Split so many rows into pieces, which the workers take in turn. Between two of them an interrupt is heard."""
-    step = -(-count // (PIECES * workers if progress else workers))
-    step = max(1, min(step, int(PIECE / work_of(sweep))))
-    return [(begin, min(begin + step, count)) for begin in range(0, count, step)]
+    with ThreadPoolExecutor(len(workers)) as pool:
+        list(pool.map(do, range(len(workers))))
 
 
 def _one_by_one(

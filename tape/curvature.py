@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from ops.catalog import OPS, Elementwise
 from tape import record, second_kernels
 from tape.adjoints import Adjoints, pull
-from tape.batch import pieces_of, ports_of, progress_bar, seeds_of, workers_for
+from tape.batch import ports_of, progress_bar, seed_rows, seeds_of, share_out, work_of
 from tape.compiled import CHECKED
 from tape.current import recording_to
 from tape.instruction import ELEMENTWISE, HOST
@@ -102,29 +101,21 @@ class Curvature:
                 move(1)
             return results
         sweep = self.pairs[0][1]
-        while len(self.pairs) < min(count, workers_for(3 * count, sweep)):
-            self.pairs.append(self._pair())
         ports = ports_of(self.inputs, results)
-        given = None if seeds is None else np.ascontiguousarray(seeds, np.float64)
-        where = 0 if given is None else given.ctypes.data
-        pieces = pieces_of(count, len(self.pairs), progress, sweep)
+        given, where = seed_rows(seeds)
 
-        def do(worker: int) -> None:
-            tangents, changes = self.pairs[worker]
-            for begin, end in pieces[worker :: len(self.pairs)]:
-                tangents.reserve()
-                changes.reserve()
-                second_rows(
-                    self.adjoints.machine, tangents.machine, changes.machine, sweep.first, sweep.last, begin, end,
-                    ports.ctypes.data, len(ports), where, total,
-                )  # fmt: skip
-                move(end - begin)
+        def work(pair: tuple[Tangents, Adjoints], begin: int, end: int) -> None:
+            tangents, changes = pair
+            tangents.reserve()
+            changes.reserve()
+            second_rows(
+                self.adjoints.machine, tangents.machine, changes.machine, sweep.first, sweep.last, begin, end,
+                ports.ctypes.data, len(ports), where, total,
+            )  # fmt: skip
+            move(end - begin)
 
-        if len(self.pairs) == 1:
-            do(0)
-        else:
-            with ThreadPoolExecutor(len(self.pairs)) as pool:
-                list(pool.map(do, range(len(self.pairs))))
+        share_out(self.pairs, self._pair, work, count, 3 * work_of(sweep), progress)
+        del given
         return results
 
     # ------------------------------------------------------------ through Python

@@ -94,9 +94,7 @@ def hessian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False
     array([[6., 2.],
            [2., 0.]])
     """
-    if function is None:
-        return lambda f: _Hessian(f, argnums, has_aux, "reverse", progress)
-    return _Hessian(function, argnums, has_aux, "reverse", progress)
+    return _Hessian.made(function, argnums, has_aux, "reverse", progress)
 
 
 # ---------------------------------------------------------------- products
@@ -260,9 +258,7 @@ def hessian_diagonal(
     >>> hessian_diagonal(lambda x: np.sum(x**3) + x[0] * x[1])(np.array([1.0, 2.0]))
     array([ 6., 12.])
     """
-    if function is None:
-        return lambda f: _Diagonal(f, argnums, has_aux, "reverse", progress)
-    return _Diagonal(function, argnums, has_aux, "reverse", progress)
+    return _Diagonal.made(function, argnums, has_aux, "reverse", progress)
 
 
 ROWS = 256

@@ -11,7 +11,6 @@ from ops.shape import astype
 from tape import record
 from tape.arguments import Argnums
 from tape.batch import progress_bar, sweep_many
-from tape.errors import InputError
 from tape.tensor import Tensor
 from tape.trace import Outputs, Trace
 from tape.transforms import Transform, split_aux
@@ -39,17 +38,10 @@ class _Jacobian(Transform):
             blocks = jacobian_blocks(trace, outputs.recorded, self.mode, self.progress)
             return trace.plain(result), assembled(trace, outputs, blocks), trace.plain(aux)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        _, jacobian, aux = self._compute(args, kwargs)
-        return (jacobian, aux) if self.has_aux else jacobian
-
 
 class _ValueAndJacobian(_Jacobian):
     _name = "value_and_jacobian"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        value, jacobian, aux = self._compute(args, kwargs)
-        return ((value, aux), jacobian) if self.has_aux else (value, jacobian)
+    with_value = True
 
 
 def jacobian_blocks(trace: Trace, outputs: list[Tensor], mode: str = "", progress: bool = False) -> list[list[Any]]:
@@ -128,14 +120,6 @@ def assembled(trace: Trace, outputs: Outputs, blocks: list[list[Any]]) -> Any:
     return outputs.gather(rows)
 
 
-def _made(kind: type[_Jacobian], function: Any, argnums: Argnums, has_aux: bool, mode: str, progress: bool) -> Any:
-    if mode not in ("", "forward", "reverse"):
-        raise InputError(f"mode must be 'forward' or 'reverse', got {mode!r}")
-    if function is None:
-        return lambda f: kind(f, argnums, has_aux, mode, progress)
-    return kind(function, argnums, has_aux, mode, progress)
-
-
 def jacobian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False, progress: bool = False) -> Any:
     """Make the function that computes the Jacobian, by whichever mode takes fewer sweeps.
 
@@ -180,7 +164,7 @@ def jacobian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = Fals
     >>> jacobian(lambda p: {"sum": p["a"] + p["b"]})({"a": 1.0, "b": 2.0})
     {'sum': {'a': 1.0, 'b': 1.0}}
     """
-    return _made(_Jacobian, function, argnums, has_aux, "", progress)
+    return _Jacobian.made(function, argnums, has_aux, "", progress)
 
 
 def jacobian_forward(
@@ -190,7 +174,7 @@ def jacobian_forward(
 
     See `jacobian`, which chooses the mode.
     """
-    return _made(_Jacobian, function, argnums, has_aux, "forward", progress)
+    return _Jacobian.made(function, argnums, has_aux, "forward", progress)
 
 
 def jacobian_reverse(
@@ -200,7 +184,7 @@ def jacobian_reverse(
 
     See `jacobian`, which chooses the mode.
     """
-    return _made(_Jacobian, function, argnums, has_aux, "reverse", progress)
+    return _Jacobian.made(function, argnums, has_aux, "reverse", progress)
 
 
 def value_and_jacobian(
@@ -217,4 +201,4 @@ def value_and_jacobian(
     >>> value_and_jacobian(np.sin)(np.array([0.0]))
     (array([0.]), array([[1.]]))
     """
-    return _made(_ValueAndJacobian, function, argnums, has_aux, "", progress)
+    return _ValueAndJacobian.made(function, argnums, has_aux, "", progress)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tape.blocks import gather_block
-from tape.compiled import bytes_of, compiled, float64s, inlined, int32s, int64s, note
+from tape.blocks import BLOCK, gather_block
+from tape.compiled import bytes_of, call_number_kernel, compiled, float64s, inlined, int32s, int64s, note
 from tape.instruction import DIRECT, FILL, JOIN, SINGLE, UNREAD
 from tape.layout import FLOAT32
-from tape.wengert import ARITY, BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTENT, KIND, SCALARS
+from tape.wengert import ARITY, BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTENT, KIND, PLAN, SCALARS
 
 (
     COUNT, ENTRIES, CELLS, ACTIVITY, ROWS, TABLE, POOL_SIZE, POOL, OPERANDS_SIZE, OPERANDS, NUMBERS, HEADS_SIZE, HEADS,
@@ -191,3 +191,32 @@ def operand_block(m, slot, k, p, ndim, start, n, code, scratch):
         return address, 1 if n == 1 else 0
     gather_block(scratch, code, address, pool_of(m)[q + 1], pool_of(m), p + 3, q + 3, 1, ndim, start, n)
     return scratch, 1
+
+
+@inlined
+def operand_blocks(m, e, row, start, n):
+    """Give the addresses of a block of each operand (a spare one repeats the first) and of the value, and the strides.
+
+    Operands that do not lie as the kernel reads them are copied to scratch memory.
+    """
+    p, arity = column(m, row, PLAN), column(m, row, ARITY)
+    ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
+    scratch = word(m, SCRATCH)
+    a, i = operand_block(m, entry(m, e, 1), 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
+    b, j = a, 1
+    c, k = a, 1
+    if arity > 1:
+        b, j = operand_block(m, entry(m, e, 2), 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
+    if arity > 2:
+        c, k = operand_block(m, entry(m, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
+    out, _ = operand_block(m, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
+    return a, b, c, out, i, j, k
+
+
+@inlined
+def number_product(g, kernel, x, y, out):
+    """Give an adjoint or tangent times a partial on numbers: 0 where either is 0, and without a kernel."""
+    if g == 0.0 or kernel == 0:
+        return 0.0
+    slope = call_number_kernel(kernel, x, y, out)
+    return g * slope if slope != 0.0 else 0.0

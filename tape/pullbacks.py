@@ -26,7 +26,7 @@ from tape.machine import (
     column,
     dtype_of,
     entry,
-    operand_block,
+    operand_blocks,
     operands_of,
     pool_of,
     value_of,
@@ -46,18 +46,7 @@ def repeats(m, row, k):
 @inlined
 def weigh(m, e, row, k, start, n, g, result):
     """Write a block of n elements of an adjoint or tangent, each times the partial by operand k."""
-    p = column(m, row, PLAN)
-    ndim, code = pool_of(m)[p], pool_of(m)[p + 2]
-    scratch = word(m, SCRATCH)
-    arity = column(m, row, ARITY)
-    a, i = operand_block(m, entry(m, e, 1), 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
-    b, j = a, 1
-    c, h = a, 1
-    if arity > 1:
-        b, j = operand_block(m, entry(m, e, 2), 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
-    if arity > 2:
-        c, h = operand_block(m, entry(m, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
-    out, _ = operand_block(m, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
+    a, b, c, out, i, j, h = operand_blocks(m, e, row, start, n)
     call_array_kernel(column(m, row, KERNEL + k), n, result, g, a, b, c, out, i, j, h, 0)
 
 
@@ -183,35 +172,38 @@ def multiply_matrices(m, single, a, b, target, rows, inner, columns, a0, a1, b0,
         _multiply_again(single, a, b, target, rows, inner, columns, a0, a1, b0, b1)
 
 
+@inlined
+def multiply_into(m, target, new, code, a, b, rows, inner, columns, a0, a1, b0, b1):
+    """Write the matrix product a @ b where memory is new, else add it."""
+    single = code == FLOAT32
+    size = rows * columns
+    result = target if new else word(m, TOP)
+    if not new:
+        note(m, result, size * (4 if single else 8))
+    multiply_matrices(m, single, a, b, result, rows, inner, columns, a0, a1, b0, b1)
+    if not new:
+        add_plain(target, result, code, size)
+        note(m, result, 0)
+
+
 def pull_matmul(m, e, row, g, stop):
     """Pass g b^T and a^T g on."""
     p = column(m, row, PLAN)
-    rows, inner, columns = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
-    single = pool_of(m)[p + 3] == FLOAT32
-    width = 4 if single else 8
-    for k in range(2):
-        slot = entry(m, e, 1 + k)
-        if activity_of(m)[slot] == 0:
-            continue
-        target, new = adjoint_of(m, slot)
-        size = rows * inner if k == 0 else inner * columns
-        result = target if new else word(m, TOP)
-        if not new:
-            note(m, result, size * width)
-        other = value_of(m, entry(m, e, 2 - k))
-        if k == 0:
-            multiply_matrices(
-                m, single, g, other, result, rows, columns, inner,
-                columns * width, width, pool_of(m)[p + 7], pool_of(m)[p + 6],
-            )  # fmt: skip
-        else:
-            multiply_matrices(
-                m, single, other, g, result, inner, rows, columns,
-                pool_of(m)[p + 5], pool_of(m)[p + 4], columns * width, width,
-            )  # fmt: skip
-        if not new:
-            add_plain(target, result, pool_of(m)[p + 3], size)
-            note(m, result, 0)
+    rows, inner, columns, code = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2], pool_of(m)[p + 3]
+    width = 4 if code == FLOAT32 else 8
+    first, second = entry(m, e, 1), entry(m, e, 2)
+    if activity_of(m)[first] != 0:
+        target, new = adjoint_of(m, first)
+        multiply_into(
+            m, target, new, code, g, value_of(m, second), rows, columns, inner,
+            columns * width, width, pool_of(m)[p + 7], pool_of(m)[p + 6],
+        )  # fmt: skip
+    if activity_of(m)[second] != 0:
+        target, new = adjoint_of(m, second)
+        multiply_into(
+            m, target, new, code, value_of(m, first), g, inner, rows, columns,
+            pool_of(m)[p + 5], pool_of(m)[p + 4], columns * width, width,
+        )  # fmt: skip
     return e - 1
 
 

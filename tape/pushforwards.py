@@ -10,13 +10,12 @@ where a reverse sweep has adjoints: numbers in the cells, arrays C-contiguous in
 from __future__ import annotations
 
 from tape.blocks import BLOCK, add_plain, copy_bytes, gather_block, move_elements, zero_bytes
-from tape.compiled import float32s, float64s, inlined, int64s, note
+from tape.compiled import float32s, float64s, inlined, int64s
 from tape.instruction import MOVE_SHAPE
 from tape.layout import FLOAT32
 from tape.machine import (
     POOL,
     SCRATCH,
-    TOP,
     activity_of,
     column,
     entry,
@@ -26,7 +25,7 @@ from tape.machine import (
     value_of,
     word,
 )
-from tape.pullbacks import multiply_matrices, weigh
+from tape.pullbacks import multiply_into, weigh
 from tape.wengert import ARITY, CELL, EXTENT, KERNEL, PLAN
 
 
@@ -84,33 +83,21 @@ def push_move(m, e, row, t, stop):
 def push_matmul(m, e, row, t, stop):
     """Give da b + a db."""
     p = column(m, row, PLAN)
-    rows, inner, columns = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2]
-    code = pool_of(m)[p + 3]
-    single = code == FLOAT32
-    width = 4 if single else 8
-    first = True
-    for k in range(2):
-        slot = entry(m, e, 1 + k)
-        if activity_of(m)[slot] == 0:
-            continue
-        result = t if first else word(m, TOP)
-        if not first:
-            note(m, result, rows * columns * width)
-        tangent, other = tangent_of(m, slot), value_of(m, entry(m, e, 2 - k))
-        if k == 0:
-            multiply_matrices(
-                m, single, tangent, other, result, rows, inner, columns,
-                inner * width, width, pool_of(m)[p + 6], pool_of(m)[p + 7],
-            )  # fmt: skip
-        else:
-            multiply_matrices(
-                m, single, other, tangent, result, rows, inner, columns,
-                pool_of(m)[p + 4], pool_of(m)[p + 5], columns * width, width,
-            )  # fmt: skip
-        if not first:
-            add_plain(t, result, code, rows * columns)
-            note(m, result, 0)
-        first = False
+    rows, inner, columns, code = pool_of(m)[p], pool_of(m)[p + 1], pool_of(m)[p + 2], pool_of(m)[p + 3]
+    width = 4 if code == FLOAT32 else 8
+    first, second = entry(m, e, 1), entry(m, e, 2)
+    new = True
+    if activity_of(m)[first] != 0:
+        multiply_into(
+            m, t, new, code, tangent_of(m, first), value_of(m, second), rows, inner, columns,
+            inner * width, width, pool_of(m)[p + 6], pool_of(m)[p + 7],
+        )  # fmt: skip
+        new = False
+    if activity_of(m)[second] != 0:
+        multiply_into(
+            m, t, new, code, value_of(m, first), tangent_of(m, second), rows, inner, columns,
+            pool_of(m)[p + 4], pool_of(m)[p + 5], columns * width, width,
+        )  # fmt: skip
     return e + 1
 
 

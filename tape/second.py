@@ -13,7 +13,6 @@ from __future__ import annotations
 from tape.blocks import BLOCK, add_block, add_plain, zero_bytes
 from tape.compiled import (
     call_array_kernel,
-    call_number_kernel,
     call_pullback,
     call_second_kernel,
     call_second_number,
@@ -22,7 +21,6 @@ from tape.compiled import (
     inlined,
     int32s,
     int64s,
-    note,
 )
 from tape.instruction import ELEMENTWISE, HOST, MATMUL
 from tape.layout import FLOAT32
@@ -35,7 +33,6 @@ from tape.machine import (
     PULLBACKS,
     SCRATCH,
     SECONDS,
-    TOP,
     activity_of,
     adjoint_of,
     adjoints_of,
@@ -43,13 +40,14 @@ from tape.machine import (
     column,
     dtype_of,
     entry,
-    operand_block,
+    number_product,
+    operand_blocks,
     pool_of,
     release,
     tangent_of,
     word,
 )
-from tape.pullbacks import multiply_matrices, repeats
+from tape.pullbacks import multiply_into, repeats
 from tape.pushforwards import tangent_block
 from tape.second_kernels import PYTHON
 from tape.wengert import ARITY, CELL, EXTENT, KERNEL, KIND, PLAN, SCALARS, SECOND, SECOND_STATE
@@ -105,10 +103,7 @@ def _number_entry(a, t, b, e):
         kernel = numbers[4 * code + k]
         if kernel == 0 or active[slot] == 0:
             continue
-        if change != 0.0:
-            slope = call_number_kernel(kernel, x, y, out)
-            if slope != 0.0:
-                cells_of(b)[slot] += change * slope
+        cells_of(b)[slot] += number_product(change, kernel, x, y, out)
         if adjoint != 0.0 and seconds[3 * code + k] != 0:
             curve = call_second_number(seconds[3 * code + k], x, y, out, tx, ty)
             if curve != 0.0:
@@ -174,7 +169,7 @@ def _pull_elementwise(t, b, e, row, adjoint, change):
             h = change + at if change != 0 else zeros
             into = target + (0 if repeated else at)
             result = into if fresh else scratch
-            x, y, z, out, i, j, step = _operands(b, e, p, pool, arity, start, n)
+            x, y, z, out, i, j, step = operand_blocks(b, e, row, start, n)
             if second != 0:
                 u = _tangent(t, b, e, 0, p, pool, start, n)
                 v = _tangent(t, b, e, 1, p, pool, start, n) if arity > 1 else u
@@ -184,22 +179,6 @@ def _pull_elementwise(t, b, e, row, adjoint, change):
                 call_array_kernel(first, n, result, h, x, y, z, out, i, j, step, 0)
             if not fresh:
                 _add(b, e, row, k, start, n, into, scratch, repeated)
-
-
-@inlined
-def _operands(b, e, p, pool, arity, start, n):
-    """Give the addresses of a block of each operand and of the result, and the operands' strides."""
-    ndim, code = pool[p], pool[p + 2]
-    scratch = word(b, SCRATCH)
-    x, i = operand_block(b, entry(b, e, 1), 0, p, ndim, start, n, code, scratch + 8 * BLOCK)
-    y, j = x, 1
-    z, step = x, 1
-    if arity > 1:
-        y, j = operand_block(b, entry(b, e, 2), 1, p, ndim, start, n, code, scratch + 16 * BLOCK)
-    if arity > 2:
-        z, step = operand_block(b, entry(b, e, 3), 2, p, ndim, start, n, code, scratch + 24 * BLOCK)
-    out, _ = operand_block(b, e, arity, p, ndim, start, n, code, scratch + 32 * BLOCK)
-    return x, y, z, out, i, j, step
 
 
 @inlined
@@ -232,29 +211,18 @@ def _add(b, e, row, k, start, n, into, block, repeated):
 def _pull_matmul(t, b, e, row, adjoint):
     """Pass on the adjoint of a product times the tangents of its factors."""
     p = column(b, row, PLAN)
-    rows, inner, columns = pool_of(b)[p], pool_of(b)[p + 1], pool_of(b)[p + 2]
-    single = pool_of(b)[p + 3] == FLOAT32
-    width = 4 if single else 8
-    for k in range(2):
-        slot, factor = entry(b, e, 1 + k), entry(b, e, 2 - k)
-        if activity_of(b)[slot] == 0 or activity_of(b)[factor] == 0:
-            continue
-        target, new = adjoint_of(b, slot)
-        size = rows * inner if k == 0 else inner * columns
-        result = target if new else word(b, TOP)
-        if not new:
-            note(b, result, size * width)
-        other = tangent_of(t, factor)
-        if k == 0:
-            multiply_matrices(
-                b, single, adjoint, other, result, rows, columns, inner,
-                columns * width, width, width, columns * width,
-            )  # fmt: skip
-        else:
-            multiply_matrices(
-                b, single, other, adjoint, result, inner, rows, columns,
-                width, inner * width, columns * width, width,
-            )  # fmt: skip
-        if not new:
-            add_plain(target, result, pool_of(b)[p + 3], size)
-            note(b, result, 0)
+    rows, inner, columns, code = pool_of(b)[p], pool_of(b)[p + 1], pool_of(b)[p + 2], pool_of(b)[p + 3]
+    width = 4 if code == FLOAT32 else 8
+    first, second = entry(b, e, 1), entry(b, e, 2)
+    if activity_of(b)[first] == 0 or activity_of(b)[second] == 0:
+        return
+    target, new = adjoint_of(b, first)
+    multiply_into(
+        b, target, new, code, adjoint, tangent_of(t, second), rows, columns, inner,
+        columns * width, width, width, columns * width,
+    )  # fmt: skip
+    target, new = adjoint_of(b, second)
+    multiply_into(
+        b, target, new, code, tangent_of(t, first), adjoint, inner, rows, columns,
+        width, inner * width, columns * width, width,
+    )  # fmt: skip

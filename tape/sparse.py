@@ -181,13 +181,12 @@ class _SparseJacobian(Transform):
     def _prepared(self, pattern: Any) -> Any:
         return pattern
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _compute(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
         with Trace(self._recorded_function(), self.argnums, args, kwargs) as trace:
             result, aux = split_aux(trace.result, self.has_aux)
-            found = self._compute(_Recorded(trace, result, self._name))
-            return (found, trace.plain(aux)) if self.has_aux else found
+            return None, self._matrix(_Recorded(trace, result, self._name)), trace.plain(aux)
 
-    def _compute(self, recorded: _Recorded) -> Any:
+    def _matrix(self, recorded: _Recorded) -> Any:
         given = self.pattern
         pattern = recorded.pattern() if given is None else _as_pattern(given, recorded.shape, self._name)
         matrix = recorded.matrix(self._planned(self._prepared(pattern)))
@@ -217,21 +216,15 @@ class _SparseHessian(_SparseJacobian):
 class _JacobianSparsity(_SparseJacobian):
     _name = "jacobian_sparsity"
 
-    def _compute(self, recorded: _Recorded) -> Any:
+    def _matrix(self, recorded: _Recorded) -> Any:
         return self._prepared(recorded.pattern())
 
 
 class _HessianSparsity(_SparseHessian):
     _name = "hessian_sparsity"
 
-    def _compute(self, recorded: _Recorded) -> Any:
+    def _matrix(self, recorded: _Recorded) -> Any:
         return self._prepared(recorded.pattern())
-
-
-def _made(kind: type[_SparseJacobian], function: Any, argnums: Argnums, has_aux: bool, pattern: Any = None) -> Any:
-    if function is None:
-        return lambda f: kind(f, argnums, has_aux, pattern)
-    return kind(function, argnums, has_aux, pattern)
 
 
 def sparse_jacobian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False, pattern: Any = None) -> Any:
@@ -287,7 +280,7 @@ def sparse_jacobian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool
     array([[2., 1., 0.],
            [0., 3., 2.]])
     """
-    return _made(_SparseJacobian, function, argnums, has_aux, pattern)
+    return _SparseJacobian.made(function, argnums, has_aux, pattern)
 
 
 def sparse_hessian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False, pattern: Any = None) -> Any:
@@ -324,7 +317,7 @@ def sparse_hessian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool 
            [   0., -400., 1002., -400.],
            [   0.,    0., -400.,  200.]])
     """
-    return _made(_SparseHessian, function, argnums, has_aux, pattern)
+    return _SparseHessian.made(function, argnums, has_aux, pattern)
 
 
 def jacobian_sparsity(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False) -> Any:
@@ -342,7 +335,7 @@ def jacobian_sparsity(function: Any = None, argnums: Argnums = 0, *, has_aux: bo
            [ True,  True, False],
            [ True,  True,  True]])
     """
-    return _made(_JacobianSparsity, function, argnums, has_aux)
+    return _JacobianSparsity.made(function, argnums, has_aux)
 
 
 def hessian_sparsity(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False) -> Any:
@@ -360,4 +353,4 @@ def hessian_sparsity(function: Any = None, argnums: Argnums = 0, *, has_aux: boo
            [ True, False, False],
            [False, False, False]])
     """
-    return _made(_HessianSparsity, function, argnums, has_aux)
+    return _HessianSparsity.made(function, argnums, has_aux)

@@ -8,7 +8,7 @@ their memory is given on after their last use.
 
 from __future__ import annotations
 
-from tape.compiled import call_number_kernel, call_pullback, compiled, float64s, inlined, int32s, int64s
+from tape.compiled import call_pullback, compiled, float64s, inlined, int32s, int64s
 from tape.instruction import ELEMENTWISE, HOST, MATMUL, RUN
 from tape.machine import (
     ACTIVE,
@@ -30,6 +30,7 @@ from tape.machine import (
     column,
     entry,
     last_uses,
+    number_product,
     operand,
     operand_count,
     pool_of,
@@ -162,14 +163,10 @@ def sweep(m, start, stop):
             a, b = entries[6 * e + 1], entries[6 * e + 2]
             x, y, out = values[3 * a + 2], values[3 * b + 2], values[3 * e + 2]
             first, second = numbers[4 * instruction], numbers[4 * instruction + 1]
-            if first != 0 and active[a] != 0:
-                slope = call_number_kernel(first, x, y, out)
-                if slope != 0.0:
-                    cells[a] += g * slope
-            if second != 0 and active[b] != 0:
-                slope = call_number_kernel(second, x, y, out)
-                if slope != 0.0:
-                    cells[b] += g * slope
+            if active[a] != 0:
+                cells[a] += number_product(g, first, x, y, out)
+            if active[b] != 0:
+                cells[b] += number_product(g, second, x, y, out)
         e -= 1
     return -1
 
@@ -244,14 +241,10 @@ def push(m, start, stop):
         x, y, out = values[3 * a + 2], values[3 * b + 2], values[3 * e + 2]
         first, second = numbers[4 * instruction], numbers[4 * instruction + 1]
         tangent = 0.0
-        if first != 0 and active[a] != 0 and cells[a] != 0.0:
-            slope = call_number_kernel(first, x, y, out)
-            if slope != 0.0:
-                tangent += slope * cells[a]
-        if second != 0 and active[b] != 0 and cells[b] != 0.0:
-            slope = call_number_kernel(second, x, y, out)
-            if slope != 0.0:
-                tangent += slope * cells[b]
+        if active[a] != 0:
+            tangent += number_product(cells[a], first, x, y, out)
+        if active[b] != 0:
+            tangent += number_product(cells[b], second, x, y, out)
         cells[e] = tangent
     return -1
 

@@ -80,35 +80,52 @@ class Transform:
     def __repr__(self) -> str:
         return f"<{self._name} of {getattr(self.function, '__name__', self.function)!s}>"
 
-    def _run(self, args: Any, kwargs: Any, *, summed: bool = False) -> tuple[Any, Any, Any]:
-        """Give value, gradients and extra results."""
-        with Trace(self.function, self.argnums, args, kwargs) as trace:
-            value, aux = split_aux(trace.result, self.has_aux)
-            y = np.sum(value) if summed and isinstance(value, Tensor | np.ndarray) else value
-            outputs = scalar(y, trace, self._name)
-            gradients = trace.pull(outputs, [1.0] * len(outputs))
-            return trace.plain(value), trace.arguments.gather(gradients), trace.plain(aux)
+    @classmethod
+    def made(cls, function: Any, *settings: Any) -> Any:
+        """Make the transform of a function, or the decorator that does if there is none yet."""
+        return (lambda f: cls(f, *settings)) if function is None else cls(function, *settings)
+
+    with_value = False
+    """Whether the value is given beside the derivative."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Differentiate at these arguments of the function."""
+        value, derivative, aux = self._compute(args, kwargs)
+        if self.with_value:
+            return ((value, aux), derivative) if self.has_aux else (value, derivative)
+        return (derivative, aux) if self.has_aux else derivative
+
+    def _compute(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        """Give value, derivative and extra results."""
+        raise NotImplementedError
 
 
 class _Grad(Transform):
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        _, gradients, aux = self._run(args, kwargs)
-        return (gradients, aux) if self.has_aux else gradients
+    def _compute(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        with Trace(self.function, self.argnums, args, kwargs) as trace:
+            value, aux = split_aux(trace.result, self.has_aux)
+            outputs = scalar(self._total(value), trace, self._name)
+            gradients = trace.pull(outputs, [1.0] * len(outputs))
+            return trace.plain(value), trace.arguments.gather(gradients), trace.plain(aux)
+
+    def _total(self, value: Any) -> Any:
+        """Give the number that is differentiated."""
+        return value
 
 
-class _ValueAndGrad(Transform):
+class _ValueAndGrad(_Grad):
     _name = "value_and_grad"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        value, gradients, aux = self._run(args, kwargs)
-        return ((value, aux), gradients) if self.has_aux else (value, gradients)
+    with_value = True
 
 
-class _ElementwiseGrad(Transform):
+class _ElementwiseGrad(_Grad):
     _name = "elementwise_grad"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        value, gradients, aux = self._run(args, kwargs, summed=True)
+    def _total(self, value: Any) -> Any:
+        return np.sum(value) if isinstance(value, Tensor | np.ndarray) else value
+
+    def _compute(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        value, gradients, aux = super()._compute(args, kwargs)
         inputs = [gradients] if not isinstance(self.argnums, tuple | list) else list(gradients)
         for g in inputs:
             if isinstance(g, Tensor | np.ndarray) and np.ndim(value) and np.shape(value) != g.shape:
@@ -116,13 +133,7 @@ class _ElementwiseGrad(Transform):
                     f"elementwise_grad needs a result of the input's shape {g.shape}, but the function returned "
                     f"{np.shape(value)}: use `jacobian(f)`"
                 )
-        return (gradients, aux) if self.has_aux else gradients
-
-
-def _decorator(kind: type[Transform], function: Any, argnums: Argnums, has_aux: bool) -> Any:
-    if function is None:
-        return lambda f: kind(f, argnums, has_aux)
-    return kind(function, argnums, has_aux)
+        return value, gradients, aux
 
 
 @overload
@@ -170,7 +181,7 @@ def grad(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False) -
     >>> grad(lambda a, b: a * b**2, argnums=(0, 1))(3.0, 2.0)
     (4.0, 12.0)
     """
-    return _decorator(_Grad, function, argnums, has_aux)
+    return _Grad.made(function, argnums, has_aux)
 
 
 @overload
@@ -194,7 +205,7 @@ def value_and_grad(function: Any = None, argnums: Argnums = 0, *, has_aux: bool 
     >>> value_and_grad(lambda x: np.sum(x**2))(np.array([1.0, 2.0]))
     (np.float64(5.0), array([2., 4.]))
     """
-    return _decorator(_ValueAndGrad, function, argnums, has_aux)
+    return _ValueAndGrad.made(function, argnums, has_aux)
 
 
 def elementwise_grad(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False) -> Any:
@@ -209,7 +220,7 @@ def elementwise_grad(function: Any = None, argnums: Argnums = 0, *, has_aux: boo
     >>> elementwise_grad(np.sin)(np.array([0.0, np.pi]))
     array([ 1., -1.])
     """
-    return _decorator(_ElementwiseGrad, function, argnums, has_aux)
+    return _ElementwiseGrad.made(function, argnums, has_aux)
 
 
 def stop_gradient(x: Any) -> Any:
