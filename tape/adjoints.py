@@ -9,14 +9,15 @@ import numpy as np
 from ops.catalog import Elementwise, Structural
 from ops.elementwise import scale
 from ops.shape import fit_to, sum_to
+from tape import table
 from tape.compiled import CHECKED
 from tape.constants import verify
 from tape.instruction import HOST
 from tape.layout import Layout
-from tape.machine import adjoint_of, release
+from tape.machine import KINDS, adjoint_of, release
 from tape.memory import Sweep
 from tape.reading import operands
-from tape.sweep import kinds_of, sweep
+from tape.sweep import sweep
 from tape.tensor import Tensor
 from tape.wengert import SCALARS, SMALL, Tape
 
@@ -41,13 +42,14 @@ class Adjoints(Sweep):
     def prepare(self) -> None:
         """Mark what has to be computed, have it compiled, and find the room for it."""
         self.activate()
+        table.backward.prepare(int(self.state[KINDS]))
         verify(self.tape.samples)
         self.reserve()
 
     @property
     def native(self) -> bool:
         """Whether the whole sweep is compiled."""
-        return not kinds_of(self.machine, self.first, self.last) >> HOST & 1
+        return not self.state[KINDS] >> HOST & 1
 
     def run(self, seeds: list[Any]) -> None:
         """Sweep from the outputs, whose adjoints are the seeds, down to the first wanted slot.

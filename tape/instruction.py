@@ -37,7 +37,7 @@ def _columns(kind: int, arity: int, opcode: int, out: Layout) -> dict[int, int]:
         CELL: int(out.cell),
         DTYPE: out.code,
         EXTENT: 0 if out.cell else out.size * out.dtype.itemsize,
-        READY: int(kind in (NOTHING, HOST)),
+        READY: int(kind != ELEMENTWISE),
     }
 
 

@@ -13,8 +13,8 @@ from tape.wengert import ARITY, BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTEN
 (
     COUNT, ENTRIES, CELLS, ACTIVITY, ROWS, TABLE, POOL_SIZE, POOL, OPERANDS_SIZE, OPERANDS, NUMBERS, HEADS_SIZE, HEADS,
     MISSING, SCRATCH, TOP, LIMIT, NEEDED, MATMUL64, MATMUL64_DATA, MATMUL32, MATMUL32_DATA,
-    PULLBACKS, PUSHFORWARDS, LAST_USE, SECONDS, KEEP,
-) = range(27)  # fmt: skip
+    PULLBACKS, PUSHFORWARDS, LAST_USE, SECONDS, KEEP, KINDS,
+) = range(28)  # fmt: skip
 """The machine: a block of integers, most of them addresses, that stands for all that a sweep works on."""
 STATE = 28
 MISSING_SIZE = 64

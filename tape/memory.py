@@ -13,13 +13,11 @@ from ops.catalog import OPS, Elementwise
 from tape import extents, kernels, second_kernels, table
 from tape.compiled import CHECKED
 from tape.errors import KernelError
-from tape.instruction import ELEMENTWISE, RUN
 from tape.layout import Layout
 from tape.machine import ACTIVE, LIMIT, NEEDED, STATE, TOP, WANTED
-from tape.runs import LONG
 from tape.sweep import activate, mark, reset
 from tape.tensor import Tensor
-from tape.wengert import KERNEL, KIND, OPCODE, READY, RETAINED, SCALARS, Tape, aligned, nothing
+from tape.wengert import KERNEL, OPCODE, READY, RETAINED, SCALARS, Tape, aligned, nothing
 
 
 class _UfuncObject(ctypes.Structure):
@@ -50,9 +48,9 @@ def ufunc_loop(ufunc: np.ufunc, types: str) -> tuple[int, int]:
 
 
 _numbers = kernels.numbers.ctypes.data
-_pullbacks = table.addresses.ctypes.data
+_pullbacks = table.backward.addresses.ctypes.data
 _seconds = second_kernels.numbers.ctypes.data
-_pushforwards = table.forward_addresses.ctypes.data
+_pushforwards = table.forward.addresses.ctypes.data
 _matmul_loops = (*ufunc_loop(np.matmul, "dd->d"), *ufunc_loop(np.matmul, "ff->f"))
 
 
@@ -166,7 +164,7 @@ class Sweep:
         _idle.memories.append(self.memory)
 
     def activate(self) -> None:
-        """Mark the slots that depend on a wanted one, and have what they need compiled."""
+        """Mark the slots that depend on a wanted one, and have the kernels that they need compiled."""
         m, last = self.machine, self.last
         reset(m, 0, last)
         for w in self.wanted:
@@ -193,19 +191,13 @@ class Sweep:
                 kernels.prepare_numbers(row)
                 continue
             row -= SCALARS
-            kind = int(space.table[row, KIND])
-            table.prepare(kind)
             space.table[row, READY] = 1
-            if kind != ELEMENTWISE:
-                continue
             op = OPS[space.table[row, OPCODE]]
             assert isinstance(op, Elementwise)
-            out = space.details[row][2]
+            code = space.details[row][2].code
             for position in range(op.nin):
                 if op.partials[position] is not None:
-                    space.table[row, KERNEL + position] = kernels.array_kernel(op, position, out.code)
-            if out.size >= LONG:
-                table.prepare(RUN)
+                    space.table[row, KERNEL + position] = kernels.array_kernel(op, position, code)
 
     def reserve(self) -> None:
         """Have room for the adjoints of all active slots."""

@@ -16,6 +16,7 @@ from tape.machine import (
     COUNT,
     ENTRIES,
     KEEP,
+    KINDS,
     MISSING,
     MISSING_SIZE,
     NEEDED,
@@ -43,12 +44,16 @@ from tape.wengert import BYTES, CELL, KIND, PLAN, READY, SCALARS
 
 @compiled()
 def activate(m, first, last):
-    """Mark the slots that depend on a wanted one; give how many instructions lack a kernel (listed in the machine)."""
+    """Mark the slots that depend on a wanted one; give how many instructions lack a kernel (listed in the machine).
+
+    The machine is told the bytes that their adjoints need, and the kinds of instruction met, a bit for each.
+    """
     active = activity_of(m)
     entries = int32s(word(m, ENTRIES), 6 * word(m, COUNT))
     numbers = int64s(word(m, NUMBERS), 4 * SCALARS)
     count = 0
     needed = 0
+    kinds = 0
     for e in range(first, last + 1):
         instruction = entries[6 * e]
         row = instruction - SCALARS
@@ -66,16 +71,21 @@ def activate(m, first, last):
             active[e] = ACTIVE
             ready = numbers[4 * instruction + 3]
         else:
-            if column(m, row, KIND) == 0 or not _operand_active(m, e):
+            kind = column(m, row, KIND)
+            if kind == 0 or not _operand_active(m, e):
                 continue
             active[e] = ACTIVE
+            kinds |= 1 << kind
             needed += column(m, row, BYTES)
-            if column(m, row, KIND) == MATMUL:
+            if kind == MATMUL:
                 needed += pool_of(m)[column(m, row, PLAN) + 8]
+            elif kind == ELEMENTWISE and pool_of(m)[column(m, row, PLAN) + 1] >= LONG:
+                kinds |= 1 << RUN
             ready = column(m, row, READY)
         if ready == 0:
             count = _note_missing(m, count, instruction)
     int64s(m, STATE)[NEEDED] = needed
+    int64s(m, STATE)[KINDS] = kinds
     return count
 
 
@@ -116,18 +126,6 @@ def _note_missing(m, count, instruction):
         missing[count] = instruction
         count += 1
     return count
-
-
-@compiled()
-def kinds_of(m, first, last):
-    """Give the kinds of instruction that are active, a bit for each."""
-    active = activity_of(m)
-    kinds = 0
-    for e in range(first, last + 1):
-        row = entry(m, e, 0) - SCALARS
-        if active[e] == ACTIVE and row >= 0:
-            kinds |= 1 << column(m, row, KIND)
-    return kinds
 
 
 @compiled()

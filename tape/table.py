@@ -12,67 +12,69 @@ from numba import types
 from tape import instruction, pullbacks, pushforwards, runs
 from tape.compiled import kernel, source_tag
 
-PULLBACKS: dict[int, Callable[..., Any]] = {
-    instruction.ELEMENTWISE: pullbacks.pull_elementwise,
-    instruction.MOVE: pullbacks.pull_move,
-    instruction.MATMUL: pullbacks.pull_matmul,
-    instruction.ELEMENT: pullbacks.pull_element,
-    instruction.FILL: pullbacks.pull_fill,
-    instruction.GATHER: pullbacks.pull_gather,
-    instruction.JOIN: pullbacks.pull_join,
-    instruction.RUN: runs.pull_run,
-    instruction.EXTREME: pullbacks.pull_extreme,
-}
-
-PUSHFORWARDS: dict[int, Callable[..., Any]] = {
-    instruction.ELEMENTWISE: pushforwards.push_elementwise,
-    instruction.MOVE: pushforwards.push_move,
-    instruction.MATMUL: pushforwards.push_matmul,
-    instruction.ELEMENT: pushforwards.push_element,
-    instruction.FILL: pushforwards.push_fill,
-    instruction.GATHER: pushforwards.push_gather,
-    instruction.JOIN: pushforwards.push_join,
-    instruction.EXTREME: pushforwards.push_extreme,
-}
-
-addresses = np.zeros(16, np.int64)
-"""Where each kind's pullback is, 0 while it is not compiled."""
-
-forward_addresses = np.zeros(16, np.int64)
-"""Where each kind's pushforward is, 0 while it is not compiled."""
-
-forward_ready = 0
-"""The kinds whose pushforwards are compiled, a bit for each."""
-
 _SIGNATURE = types.int64(*[types.int64] * 5)
 _guard = threading.Lock()
 
 
-def prepare(kind: int) -> None:
-    """Compile or load the pullback of a kind of instruction."""
-    _prepare(addresses, PULLBACKS, kind)
+class Table:
+    """The compiled code for each kind of instruction, in one direction.
 
+    Attributes
+    ----------
+    addresses : ndarray of int64
+        Where each kind's code is, 0 while it is not compiled.
+    ready : int
+        The kinds that are compiled, a bit for each.
+    native : int
+        The kinds that can be; Python does the others.
+    """
 
-def prepare_forward(kind: int) -> None:
-    """Compile or load the pushforward of a kind of instruction; Python does those that have none."""
-    global forward_ready
-    if kind in PUSHFORWARDS:
-        _prepare(forward_addresses, PUSHFORWARDS, kind)
-        forward_ready |= 1 << kind
+    def __init__(self, functions: dict[int, Callable[..., Any]]) -> None:
+        self.functions = functions
+        self.addresses = np.zeros(16, np.int64)
+        self.ready = 0
+        self.native = sum(1 << kind for kind in functions)
 
-
-def _prepare(addresses: Any, functions: dict[int, Callable[..., Any]], kind: int) -> None:
-    with _guard:
-        if addresses[kind]:
+    def prepare(self, kinds: int) -> None:
+        """Compile or load the code for kinds of instruction, a bit for each."""
+        if not kinds & self.native & ~self.ready:
             return
-        function = functions[kind]
-        function.__qualname__ = f"{function.__name__}_{source_tag()}"
-        addresses[kind] = kernel(_SIGNATURE, function)
+        with _guard:
+            for kind, function in self.functions.items():
+                if kinds & ~self.ready & 1 << kind:
+                    function.__qualname__ = f"{function.__name__}_{source_tag()}"
+                    self.addresses[kind] = kernel(_SIGNATURE, function)
+                    self.ready |= 1 << kind
+
+
+backward = Table(
+    {
+        instruction.ELEMENTWISE: pullbacks.pull_elementwise,
+        instruction.MOVE: pullbacks.pull_move,
+        instruction.MATMUL: pullbacks.pull_matmul,
+        instruction.ELEMENT: pullbacks.pull_element,
+        instruction.FILL: pullbacks.pull_fill,
+        instruction.GATHER: pullbacks.pull_gather,
+        instruction.JOIN: pullbacks.pull_join,
+        instruction.RUN: runs.pull_run,
+        instruction.EXTREME: pullbacks.pull_extreme,
+    }
+)
+forward = Table(
+    {
+        instruction.ELEMENTWISE: pushforwards.push_elementwise,
+        instruction.MOVE: pushforwards.push_move,
+        instruction.MATMUL: pushforwards.push_matmul,
+        instruction.ELEMENT: pushforwards.push_element,
+        instruction.FILL: pushforwards.push_fill,
+        instruction.GATHER: pushforwards.push_gather,
+        instruction.JOIN: pushforwards.push_join,
+        instruction.EXTREME: pushforwards.push_extreme,
+    }
+)
 
 
 def prepare_all() -> None:
     """Compile or load every pullback and pushforward."""
-    for kind in PULLBACKS:
-        prepare(kind)
-    for kind in PUSHFORWARDS:
-        prepare_forward(kind)
+    for table in (backward, forward):
+        table.prepare(table.native)

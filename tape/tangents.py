@@ -45,17 +45,14 @@ class Tangents(Sweep):
         for y in self.outputs:
             uses[y._slot] = ALWAYS
         self.kinds = reach(self.machine, self.first, self.last)
-        if self.kinds & ~table.forward_ready:
-            for kind in table.PUSHFORWARDS:
-                if self.kinds >> kind & 1:
-                    table.prepare_forward(kind)
+        table.forward.prepare(self.kinds)
         verify(self.tape.samples)
         self.reserve()
 
     @property
     def native(self) -> bool:
         """Whether the whole sweep is compiled."""
-        return not self.kinds & ~sum(1 << kind for kind in table.PUSHFORWARDS)
+        return not self.kinds & ~table.forward.native
 
     def run(self, tangents: list[Any]) -> None:
         """Sweep from the inputs, whose tangents are given, up to the last output."""
