@@ -60,14 +60,12 @@ def libraries(f: Any) -> dict[str, tuple[Any, Any, Any]]:
     return found
 
 
-@pytest.mark.parametrize("library", ["wengert", "autograd"])
+@pytest.mark.parametrize("library", libraries(rosenbrock))
 @pytest.mark.parametrize("what", ["gradient", "Hessian", "Hessian-vector product"])
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
 def test_second_order(benchmark: Any, f: Any, what: str, library: str) -> None:
     """Time derivatives of a function of 50 variables."""
     known = libraries(f)
-    if library not in known:
-        pytest.skip(f"{library} is not installed")
     benchmark.group = f"{what} of {f.__name__}, 50 variables"
     position = ["gradient", "Hessian", "Hessian-vector product"].index(what)
     arguments = (X, V) if position == 2 else (X,)
