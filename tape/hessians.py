@@ -12,7 +12,7 @@ from tape import containers
 from tape.arguments import Argnums, is_leaf
 from tape.curvature import Curvature
 from tape.jacobians import _Jacobian
-from tape.linear import argument_tangents, linearize, vjp
+from tape.linear import argument_tangents, linearize, pull
 from tape.tensor import Tensor
 from tape.trace import Outputs, Trace, paused, recording
 from tape.transforms import Transform, grad, scalar, split_aux
@@ -85,6 +85,9 @@ def hessian(function: Any = None, argnums: Argnums = 0, *, has_aux: bool = False
     The function is called once. Its adjoints are swept once and kept; then there is a forward sweep and a second-order
     reverse one for each element, in parallel threads where the work is worth them. For many variables of which each
     result reads few see `sparse_hessian`; for a product with a vector `hvp`.
+
+    Where a convention chooses the slope at a kink, as 0 for ``np.linalg.norm(x)`` at 0, second derivatives are those of
+    the chosen branches: of ``np.linalg.norm(x) ** 2`` they are 0 there, where those of ``np.sum(x**2)`` are 2.
 
     Examples
     --------
@@ -208,7 +211,13 @@ def _has_recorded(tree: Any) -> bool:
 
 
 def gauss_newton_product(
-    function: Callable[..., Any], x: Any, v: Any, *args: Any, loss: Callable[..., Any] | None = None, **kwargs: Any
+    function: Callable[..., Any],
+    x: Any,
+    v: Any,
+    *args: Any,
+    loss: Callable[..., Any] | None = None,
+    argnums: Argnums = 0,
+    **kwargs: Any,
 ) -> Any:
     """Give the product of the Gauss-Newton matrix with a vector: J^T H J v.
 
@@ -220,7 +229,10 @@ def gauss_newton_product(
     function : callable
         ``function(x, *args, **kwargs)`` returns the residuals: an array, a number, or a container of them.
     x, v : array, number or container
-        Where, and the vector; one container and shapes.
+        The first argument, and the vector, in the container and shapes of the differentiated argument; for a tuple of
+        argnums a tuple.
+    argnums : int, str, or tuple of them
+        Which arguments to differentiate.
     loss : callable, optional
         Takes what `function` returns and gives one number. By default half the sum of squares, whose H is the identity.
 
@@ -231,16 +243,11 @@ def gauss_newton_product(
     >>> gauss_newton_product(lambda x: x**2, np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     array([ 4., 16.])
     """
-
-    def residuals(x: Any) -> Any:
-        return function(x, *args, **kwargs)
-
-    values, pushforward = linearize(residuals, x)
-    direction = pushforward(v)
-    _, pullback = vjp(residuals, x)
+    values, pushforward = linearize(function, x, *args, argnums=argnums, **kwargs)
+    direction = pushforward(*v) if isinstance(argnums, tuple | list) else pushforward(v)
     if loss is not None:
         direction = hvp(loss, values, direction)
-    return pullback(direction)[0]
+    return pull(pushforward.trace, pushforward.outputs, direction)
 
 
 def hessian_diagonal(

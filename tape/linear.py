@@ -43,29 +43,13 @@ class Pullback(_Map):
     def __call__(self, cotangent: Any, *more: Any) -> tuple[Any, ...]:
         """Pull a cotangent, in the container of the result, back to a tuple with one gradient for each argument."""
         self._check()
-        outputs = self.outputs
         if more:
             raise TangentError(
                 f"the pullback takes one cotangent, in the container of the result, got {1 + len(more)}: where the "
                 "function returns a tuple, write `pullback((c1, c2))`"
             )
-        seeds = outputs.cotangents(cotangent)
-        if any(isinstance(s, Tensor) and s._tape is not self.trace.tape for s in seeds):
-            return self._recorded(seeds)
-        found = self.trace.pull(outputs.recorded, seeds)
-        gathered: tuple[Any, ...] = self.trace.arguments.gather(found)
-        return gathered
-
-    def _recorded(self, seeds: list[Any]) -> tuple[Any, ...]:
-        """Apply the map to a cotangent that is being recorded on another tape: it is one entry there for each input."""
-        trace, outputs = self.trace, self.outputs
-        found = linear_entries(
-            seeds,
-            forward=lambda given: trace.pull(outputs.recorded, given),
-            transposed=lambda given: trace.push(given, outputs.recorded),
-        )
-        gathered: tuple[Any, ...] = trace.arguments.gather(found)
-        return gathered
+        found: tuple[Any, ...] = pull(self.trace, self.outputs, cotangent)
+        return found
 
 
 class Pushforward(_Map):
@@ -83,6 +67,21 @@ class Pushforward(_Map):
                 f"{len(tangents)}: None stands for an argument that is held fixed"
             )
         return push(self.trace, self.outputs, tangents)
+
+
+def pull(trace: Trace, outputs: Outputs, cotangent: Any) -> Any:
+    """Give the gradients of a recorded result, in the container of the arguments."""
+    seeds = outputs.cotangents(cotangent)
+    if any(isinstance(s, Tensor) and s._tape is not trace.tape for s in seeds):
+        # The cotangent is being recorded on another tape: the map is one entry there.
+        found = linear_entries(
+            seeds,
+            forward=lambda given: trace.pull(outputs.recorded, given),
+            transposed=lambda given: trace.push(given, outputs.recorded),
+        )
+    else:
+        found = trace.pull(outputs.recorded, seeds)
+    return trace.arguments.gather(found)
 
 
 def push(trace: Trace, outputs: Outputs, tangents: Any) -> Any:

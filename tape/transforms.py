@@ -22,6 +22,20 @@ def _describe(y: Any) -> str:
     return f"an array of shape {shape}" if shape else described(y)
 
 
+_FIRST_ORDER = (
+    ", use `elementwise_grad(f)` if each result depends on one input only, or use `jacobian(f)`, or `vjp(f, x)` with a "
+    "cotangent"
+)
+_OTHERWISE = {
+    **dict.fromkeys(("grad", "value_and_grad", "elementwise_grad"), _FIRST_ORDER),
+    **dict.fromkeys(
+        ("hessian", "hessian_diagonal", "hvp", "vhp"),
+        ", or take one element of it (`lambda x: f(x)[i]`); all at once it is `jacobian(jacobian(f))`",
+    ),
+}
+"""What to write where a result is no number, by transform."""
+
+
 def scalar(y: Any, trace: Trace, how: str) -> list[Tensor]:
     """Give the output if it is one recorded number, nothing if it is a plain number that depends on nothing."""
     if isinstance(y, Tensor):
@@ -29,8 +43,7 @@ def scalar(y: Any, trace: Trace, how: str) -> list[Tensor]:
         if y._layout.size != 1 or y._layout.shape:
             raise ScalarOutputError(
                 f"{how} needs a function whose result is one number, but it returned {_describe(y)}. "
-                "Reduce it (`np.sum(result)`), use `elementwise_grad(f)` if each result depends on one input only, "
-                "or use `jacobian(f)`, or `vjp(f, x)` with a cotangent"
+                "Reduce it (`np.sum(result)`)" + _OTHERWISE[how]
             )
         if y._layout.dtype.kind != "f":
             raise ScalarOutputError(f"{how} needs a floating-point result, but the function returned {y.dtype}")

@@ -158,6 +158,11 @@ def test_gauss_newton() -> None:
     weight = np.cosh(model(X))
     found = gauss_newton_product(model, X, V, loss=lambda r: np.sum(np.cosh(r)))
     np.testing.assert_allclose(found, j.T @ (weight * (j @ V)), rtol=1e-11)
+    by_shift = gauss_newton_product(lambda x, shift: model(x) + shift, X, 2.0, 0.5, argnums="shift")
+    assert by_shift == pytest.approx(40.0)
+    both = gauss_newton_product(lambda x, shift: model(x) + shift, X, (V, 2.0), 0.5, argnums=(0, 1))
+    np.testing.assert_allclose(both[0], j.T @ (j @ V + 2.0), rtol=1e-11)
+    assert both[1] == pytest.approx(np.sum(j @ V) + 40.0)
 
 
 def test_corners() -> None:
