@@ -18,7 +18,6 @@ import numpy as np
 __all__ = [
     "FUNCTIONS",
     "LINEAR",
-    "MULTILINEAR",
     "OPS",
     "UFUNCS",
     "Elementwise",
@@ -154,8 +153,8 @@ class Structural(Op):
         operands and gets the operand's position first. They run on arrays and on recorded values alike.
     pushforward : callable or str, optional
         ``pushforward(tangents, out, *operands, **parameters)`` gives the tangent of the result; `tangents` holds one
-        for each operand, None for an operand that has none. `MULTILINEAR`: the op is linear in each operand.
-        `LINEAR`: it is linear in all its floating-point operands together. None: forward mode transposes the pullbacks.
+        for each operand, None for an operand that has none. `LINEAR`: the op is linear in all operands that have a
+        pullback together. None: forward mode transposes the pullbacks.
     examples : callable
         ``examples(rng)`` yields ``(operands, parameters)`` pairs for the tests.
     native : str
@@ -195,27 +194,16 @@ class Structural(Op):
         """
         if callable(self.pushforward):
             return self.pushforward(tangents, out, *operands, **parameters)
-        if self.pushforward == LINEAR:
-            zeros = [
-                t if t is not None else np.zeros(np.shape(x), out.dtype) if _floating(x) else x
-                for t, x in zip(tangents, operands, strict=True)
-            ]
-            return self(*zeros, **parameters)
-        assert self.pushforward == MULTILINEAR
-        total: Any = None
-        for k, t in enumerate(tangents):
-            if t is not None:
-                part = self(*operands[:k], t, *operands[k + 1 :], **parameters)
-                total = part if total is None else total + part
-        return total
+        assert self.pushforward == LINEAR
+        given = [
+            x if self.pullback(k) is None else np.zeros(np.shape(x), out.dtype) if t is None else t
+            for k, (t, x) in enumerate(zip(tangents, operands, strict=True))
+        ]
+        return self(*given, **parameters)
 
 
-LINEAR, MULTILINEAR = "linear", "multilinear"
+LINEAR = "linear"
 """Declared in place of a pushforward: see `Structural`."""
-
-
-def _floating(x: Any) -> bool:
-    return getattr(getattr(x, "dtype", None), "kind", "f") == "f"
 
 
 def elementwise(

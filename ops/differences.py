@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from ops.catalog import MULTILINEAR, handles, structural
+from ops.catalog import handles, structural
 from ops.create import _is_recorded, array
+from ops.multilinear import in_turn, shielded
 from ops.shape import shape_of
 
 
@@ -56,10 +57,9 @@ def _full(g: Any, first: int, second: int, mode: str, correlates: bool) -> Any:
 def _product_pullback(correlates: bool) -> Callable[..., Any]:
     def pullback(position: int, g: Any, out: Any, a: Any, v: Any, *, mode: str) -> Any:
         g = _full(g, shape_of(a)[0], shape_of(v)[0], mode, correlates)
-        if position == 0:
-            return np.correlate(g, v[::-1] if correlates else v, "valid")
-        slope = np.correlate(g, a, "valid")
-        return slope[::-1] if correlates else slope
+        other = a if position == 1 else v[::-1] if correlates else v
+        slope = shielded(lambda g, other: np.correlate(g, other, "valid"), g, other)
+        return slope[::-1] if correlates and position == 1 else slope
 
     return pullback
 
@@ -73,14 +73,14 @@ def _product_examples(rng: np.random.Generator) -> Any:
 convolve_op = structural(
     lambda a, v, *, mode: np.convolve(a, v, mode),
     every=_product_pullback(False),
-    pushforward=MULTILINEAR,
+    pushforward=in_turn(np.convolve),
     name="convolve",
     examples=_product_examples,
 )
 correlate_op = structural(
     lambda a, v, *, mode: np.correlate(a, v, mode),
     every=_product_pullback(True),
-    pushforward=MULTILINEAR,
+    pushforward=in_turn(np.correlate),
     name="correlate",
     examples=_product_examples,
 )

@@ -100,7 +100,7 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
 
 def _softmax_pullback(g: Any, out: Any, x: Any, *, axis: tuple[int, ...]) -> Any:
     product = scale(g, out)
-    return product - out * np.sum(product, axis=axis, keepdims=True)
+    return product - scale(np.sum(product, axis=axis, keepdims=True), out)
 
 
 def _softmax_examples(rng: np.random.Generator) -> Any:
@@ -119,7 +119,7 @@ softmax_op = structural(
 )
 log_softmax_op = structural(
     lambda x, *, axis: special.log_softmax(x, axis=axis),
-    lambda g, out, x, *, axis: g - np.exp(out) * np.sum(g, axis=axis, keepdims=True),
+    lambda g, out, x, *, axis: g - scale(np.sum(g, axis=axis, keepdims=True), np.exp(out)),
     pushforward=lambda tangents, out, x, *, axis: (
         tangents[0] - np.sum(scale(tangents[0], np.exp(out)), axis=axis, keepdims=True)
     ),

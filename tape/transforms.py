@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -13,8 +13,6 @@ from tape.arguments import Argnums, described, is_leaf
 from tape.errors import InputError, ScalarOutputError
 from tape.tensor import Tensor
 from tape.trace import Trace
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _describe(y: Any) -> str:

@@ -15,6 +15,7 @@ from numeric import directional
 import ops.special
 from ops.catalog import OPS, Elementwise, Structural
 from tape import grad, kernels
+from tape.adjoints import pull
 
 assert ops.special
 ELEMENTWISE = [op for op in OPS if isinstance(op, Elementwise)]
@@ -170,6 +171,29 @@ def test_a_zero_adjoint_stays_zero(op: Elementwise) -> None:
         with np.errstate(all="ignore"):
             got = grad(lambda x, o=operands, k=position: np.sum(np.where(False, op(*o[:k], x, *o[k + 1 :]), 0.0)))(bad)
         np.testing.assert_array_equal(got, np.zeros(bad.shape))
+
+
+FACTORISING = {
+    "cholesky", "cofactors", "det", "eigh", "eigvalsh", "histogram", "histogram_bin_edges", "inv", "lstsq", "pinv",
+    "qr", "slogdet", "solve", "svd", "svdvals",
+}  # fmt: skip
+"""What refuses infinite values and NaN, or never comes back from them."""
+
+
+@pytest.mark.parametrize("op", [op for op in STRUCTURAL if op.name not in FACTORISING], ids=lambda op: op.name)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's own, about the values
+def test_a_zero_adjoint_stays_zero_in_structural_ops(op: Structural) -> None:
+    """Whatever stands in an operand."""
+    for operands, parameters in op.examples(generator(op)):  # type: ignore[misc]
+        values = [np.asarray(x) for x in operands]
+        floating = [k for k, x in enumerate(values) if x.dtype.kind == "f" and op.pullback(k) is not None and x.size]
+        for bad, target in ((bad, target) for bad in (np.inf, np.nan) for target in floating):
+            given = [x.copy() for x in values]
+            given[target].flat[0] = bad
+            out = np.asarray(op.forward(*given, **parameters))
+            for k in floating:
+                passed_on = pull(op, k, np.zeros(out.shape), out, tuple(given), parameters)
+                assert passed_on is None or np.all(np.asarray(passed_on) == 0)
 
 
 EXAMPLES = [(op, i) for op in STRUCTURAL if op.examples for i, _ in enumerate(op.examples(generator(op)))]
