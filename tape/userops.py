@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ops.catalog import UFUNCS, Elementwise, Structural
+from ops.multilinear import in_turn
 from tape import dispatch, kernels, record
 from tape.application import guarded, name_of
 from tape.arguments import described
@@ -141,7 +142,10 @@ def structural_op(
         rules = _checked_every(name, every)
     if callable(pushforward):
         pushforward = _protected(pushforward)
-    return Structural(name, _protected(forward), rules, pushforward=pushforward, code=next(_unlisted))
+    made = Structural(name, _protected(forward), rules, pushforward=pushforward, code=next(_unlisted))
+    if pushforward == "multilinear":
+        made.pushforward = in_turn(made)
+    return made
 
 
 # ---------------------------------------------------------------- declarations

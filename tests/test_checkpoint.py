@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import optree
 import pytest
+from parallel import in_threads
 
 from tape import (
     InputError,
@@ -362,10 +363,6 @@ def test_threads() -> None:
         for _ in range(20):
             found[k] = grad(lambda x: np.sum(f(f(x, 2.0), float(k))))(X)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work)
     for k in range(4):
         np.testing.assert_allclose(found[k], k * np.cos(2 * np.sin(X)) * 2 * np.cos(X))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from parallel import in_threads
 from test_custom import V, X, by_jvp, by_vjp, raw
 
 from tape import (
@@ -215,11 +216,7 @@ def test_threads() -> None:
         for _ in range(20):
             found[k] = grad(lambda x: np.sum(f(x, 2.0) * h(x, 1.0)))(x), hvp(lambda x: np.sum(f(x, 2.0)), x, V)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work)
     for k in range(4):
         np.testing.assert_allclose(found[k][0], 4 * np.sin(X + k) * np.cos(X + k), atol=1e-14)
         np.testing.assert_allclose(found[k][1], -2 * np.sin(X + k) * V, atol=1e-14)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from parallel import in_threads
 from scipy import interpolate
 
 from tape import InputError, OutputError, UnsupportedError, from_callable, grad, hvp, jacobian, jvp, value_and_grad, vjp
@@ -226,10 +226,6 @@ def test_threads() -> None:
         for _ in range(10):
             found[k] = grad(lambda x: np.sum(f(x)))(X + k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work)
     for k in range(4):
         np.testing.assert_allclose(found[k], np.cos(X + k), rtol=1e-8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numba
 import numpy as np
 import pytest
 from numeric import directional
+from parallel import in_threads
 from scipy import special
 
 from tape import (
@@ -340,10 +340,6 @@ def test_threads() -> None:
             closed = elementwise_op(lambda x: k * x, lambda x, out: k + 0 * x, name="closed")
             found[k] = grad(lambda x, op=op, closed=closed: np.sum(op(x) + closed(x)))(X)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work)
     for k in range(4):
         np.testing.assert_allclose(found[k], 6 * X**5 + k)
