@@ -72,11 +72,14 @@ class Op:
 
     def __call__(self, *operands: Any, **parameters: Any) -> Any:
         """Apply the op, recording it if an operand asks for that."""
+        recorder = None
         for operand in operands:
-            record = getattr(type(operand), "__record__", None)
-            if record is not None:
-                return record(self, operands, parameters)
-        return self.forward(*operands, **parameters)
+            kind = type(operand)
+            record = getattr(kind, "__record__", None)
+            # Of a type and its subclass the subclass is asked, as NumPy does.
+            if record is not None and (recorder is None or issubclass(kind, recorder)):
+                recorder, chosen = kind, record
+        return self.forward(*operands, **parameters) if recorder is None else chosen(self, operands, parameters)
 
     forward: Callable[..., Any]
 

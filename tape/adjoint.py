@@ -6,6 +6,7 @@ of its operands. So the adjoints are recorded like anything else, and can be dif
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite, prod
 from typing import Any
 
@@ -52,7 +53,13 @@ class Marks:
         return 0 <= at < len(self.marks) and self.marks[at] != 0
 
 
-def pull_back(tape: Tape, wanted: list[Tensor], outputs: list[Tensor], cotangents: list[Any]) -> list[Any]:
+Hooks = dict[int, Callable[[Any], Any]]
+"""For some slots what is made of their whole adjoint before it is passed on."""
+
+
+def pull_back(
+    tape: Tape, wanted: list[Tensor], outputs: list[Tensor], cotangents: list[Any], hooks: Hooks | None = None
+) -> list[Any]:
     """Append the adjoints of the wanted slots; give a value for each, or None where no output depends on it.
 
     A product of an infinite slope and an adjoint that is exactly 0 is 0. Such products are rare, and telling them from
@@ -61,10 +68,12 @@ def pull_back(tape: Tape, wanted: list[Tensor], outputs: list[Tensor], cotangent
     if not wanted or not outputs:
         return [None] * len(wanted)
     with np.errstate(all="ignore"):
-        found = _Walk(tape, wanted, outputs, cotangents, careful=False).run()
-        if all_finite(found):
-            return found
-        return _Walk(tape, wanted, outputs, cotangents, careful=True).run()
+        # Hooks are called once.
+        if not hooks:
+            found = _Walk(tape, wanted, outputs, cotangents, hooks, careful=False).run()
+            if all_finite(found):
+                return found
+        return _Walk(tape, wanted, outputs, cotangents, hooks, careful=True).run()
 
 
 def all_finite(found: list[Any]) -> bool:
@@ -103,16 +112,26 @@ class _Walk:
     """One walk from the outputs back."""
 
     def __init__(
-        self, tape: Tape, wanted: list[Tensor], outputs: list[Tensor], cotangents: list[Any], *, careful: bool
+        self,
+        tape: Tape,
+        wanted: list[Tensor],
+        outputs: list[Tensor],
+        cotangents: list[Any],
+        hooks: Hooks | None,
+        *,
+        careful: bool,
     ) -> None:
-        self.tape, self.wanted, self.careful = tape, wanted, careful
+        self.tape, self.wanted, self.careful, self.hooks = tape, wanted, careful, hooks or {}
         last = max(y._slot for y in outputs)
         self.active = Marks(tape, wanted, last)
-        self.slots = self.active.slots
+        # One wanted slot may depend on another.
+        self.kept: dict[int, Any] = {w._slot: None for w in wanted}
+        self.slots = sorted({*self.active.slots, *self.kept})
         self.layouts = Layouts(tape, self.active.first, last)
         self.handles = Handles(tape, self.layouts)
         for t in (*wanted, *outputs):
-            self.handles.made[t._slot] = record.handle(tape, t._slot, t._value, t._layout)
+            if t._value is not None:
+                self.handles.made[t._slot] = record.handle(tape, t._slot, t._value, t._layout)
         self.adjoints: dict[int, Any] = {}
         self.blocks: dict[tuple[int, int], dict[tuple[int, ...], Any]] = {}
         for y, cotangent in zip(outputs, cotangents, strict=True):
@@ -128,12 +147,16 @@ class _Walk:
             g = self._take(e) if self.blocks else adjoints.pop(e, None)
             if g is None:
                 continue
+            if e in self.hooks:
+                g = self.hooks[e](self._tensor(g))
+            if e in self.kept:
+                self.kept[e] = g
             op, layouts = (OPS[row], None) if row < SCALARS else space.details[row - SCALARS][:2]
             if type(op) is Elementwise and (layouts is None or space.table[row - SCALARS, ARITY] >= 0):
                 self._elementwise(e, op, operands, layouts, g)
             else:
                 self._entry(e, read(self.tape, e), g)
-        return [self._take(w._slot) for w in self.wanted]
+        return [self.kept[w._slot] for w in self.wanted]
 
     def _add(self, slot: int, contribution: Any) -> None:
         layout = self.layouts[slot]

@@ -12,9 +12,10 @@ from ops.shape import fit_to, sum_to
 from tape import table
 from tape.compiled import CHECKED
 from tape.constants import verify
+from tape.current import current
 from tape.instruction import HOST
 from tape.layout import Layout
-from tape.machine import KINDS, adjoint_of, release
+from tape.machine import ACTIVE, KINDS, adjoint_of, release
 from tape.memory import Sweep
 from tape.reading import operands
 from tape.sweep import sweep
@@ -68,11 +69,29 @@ class Adjoints(Sweep):
             if self.active[y._slot]:
                 self._deliver(y._slot, seed)
                 start = max(start, y._slot)
-        m, first = self.machine, self.first
-        e = sweep(m, start, first)
+        self.advance(start, self.first)
+
+    def advance(self, start: int, stop: int) -> None:
+        """Process the entries from `start` down to `stop`."""
+        m, watch = self.machine, current.anomaly
+        if watch is not None:
+            self._advance_watched(start, stop, watch)
+            return
+        e = sweep(m, start, stop) if start >= stop else -1
         while e >= 0:
             self._host(e)
-            e = sweep(m, e - 1, first)
+            e = sweep(m, e - 1, stop)
+
+    def _advance_watched(self, start: int, stop: int, watch: Any) -> None:
+        """Process entries one by one, and look at what they pass on."""
+        for e in range(start, stop - 1, -1):
+            if self.active[e] == ACTIVE:
+                if sweep(self.machine, e, e) >= 0:
+                    self._host(e)
+                watch.check_adjoints(self.tape, e, self._passed)
+
+    def _passed(self, slot: int, layout: Layout) -> Any:
+        return self.view(slot, layout) if self.active[slot] else None
 
     # ------------------------------------------------------------ Python's part
     def view(self, slot: int, layout: Layout) -> np.ndarray[Any, Any] | None:

@@ -9,6 +9,7 @@ floating-point results; a second entry without slope has the whole numbers and m
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -44,6 +45,18 @@ def any_recorded(*trees: Any) -> bool:
         if any(type(leaf) is Tensor for leaf in containers.flatten(x)[0]):
             return True
     return False
+
+
+def entry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function of containers see their Tensors as they take part in what is being recorded."""
+
+    @functools.wraps(function)
+    def settled(*args: Any, **kwargs: Any) -> Any:
+        if Tensor.held_by_users:
+            args, kwargs = containers.settled((args, kwargs))
+        return function(*args, **kwargs)
+
+    return settled
 
 
 def closed_over(who: str) -> RuleError:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tape import containers
-from tape.application import Application, any_recorded, guarded, name_of
+from tape.application import Application, any_recorded, entry, guarded, name_of
 from tape.arguments import described
 from tape.errors import InputError, RuleError
 from tape.tensor import Tensor
@@ -63,6 +63,7 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     if not callable(function):
         raise InputError(f"checkpoint needs a function, got {described(function)}")
 
+    @entry
     @functools.wraps(function)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if not any_recorded(*args, *kwargs.values()):

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import functools
 import types
-from _thread import get_ident
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,9 +63,12 @@ class _Search:
             return self._container
         return None
 
-    def _tensor(self, x: Tensor) -> Rebuild | None:
-        if x._tape.owner != get_ident():  # it raises when it is used
+    def _tensor(self, x: Any) -> Rebuild | None:
+        if x._stale():  # it raises when it is used
             return None
+        x = x._settled()
+        if not isinstance(x, Tensor):
+            return lambda new: x
         if x._layout.dtype.kind != "f":
             value = x.numpy()
             return lambda new: value

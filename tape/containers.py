@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import optree
+
+from tape.tensor import Tensor
 
 _NAMESPACE = "wengert"
 _known: set[type] = set()
@@ -42,6 +45,18 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
 def unflatten(structure: Any, leaves: list[Any]) -> Any:
     """Put leaves into a structure."""
     return optree.tree_unflatten(structure, leaves)
+
+
+def settled(tree: Any) -> Any:
+    """Give the Tensors of a container as they take part in what is being recorded: as handles, or as plain arrays."""
+    if isinstance(tree, Tensor):
+        return tree._settled()
+    if not Tensor.held_by_users or isinstance(tree, np.ndarray | float | int | str):
+        return tree
+    leaves, structure = flatten(tree)
+    if not any(isinstance(x, Tensor) for x in leaves):
+        return tree
+    return unflatten(structure, [x._settled() if isinstance(x, Tensor) else x for x in leaves])
 
 
 def paths(tree: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tape that a thread is recording on."""
+"""What a thread is doing: the tape that it is recording on, and whether it records at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,24 @@ from tape.wengert import Tape
 
 
 class _Current(threading.local):
+    """The state of a thread.
+
+    Attributes
+    ----------
+    tape : Tape or None
+        That of the transform under way.
+    imperative : weakref.ref or None
+        The tape of the tensors that the user holds; it lives as long as they do.
+    enabled : bool
+        False under `no_grad`.
+    anomaly : Any
+        What watches for values that are not finite, if anything does.
+    """
+
     tape: Any = None
+    imperative: Any = None
+    enabled: bool = True
+    anomaly: Any = None
 
 
 current = _Current()
@@ -21,6 +38,13 @@ def recording() -> Tape | None:
     """Give the tape that this thread is recording on."""
     found: Tape | None = current.tape
     return found
+
+
+def imperative() -> Tape | None:
+    """Give the tape of the tensors that the user holds, if there is one."""
+    reference = current.imperative
+    found: Tape | None = None if reference is None else reference()
+    return None if found is None or found.workspace is None else found
 
 
 @contextlib.contextmanager

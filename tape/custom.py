@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tape import containers
-from tape.application import Application, any_recorded, fit, leaves_of, name_of, transposed
+from tape.application import Application, any_recorded, entry, fit, leaves_of, name_of, transposed
 from tape.arguments import described
 from tape.errors import InputError, RuleError
 
@@ -52,6 +52,7 @@ class _Custom:
         except (TypeError, ValueError):
             return None
 
+    @entry
     def _call(self, method: bool, /, *args: Any, **kwargs: Any) -> Any:
         if not any_recorded(*args, *kwargs.values()):
             return self.function(*args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ def recorder(ufunc: Any) -> Callable[..., Any]:
         elif op.nin == 2:
             made = recorders.binary(op)[0]
         else:
-            made = lambda *operands: record.elementwise(op, operands)  # noqa: E731
+            made = op
         _recorders[ufunc] = made
     return made
 
@@ -56,15 +57,19 @@ def _unsupported(what: str, name: str) -> str:
     )
 
 
-def ufunc(_: Tensor, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+def ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
     """Record a ufunc (NumPy's ``__array_ufunc__``)."""
     if method == "__call__":
-        if not keywords:
+        if not keywords:  # the recorders see for themselves to a tape that is held
             made = _recorders.get(ufunc)
             if made is not None:
                 return made(*inputs)
             return _first(ufunc, inputs)
+        if self._tape.owner != get_ident():
+            return record.apart(ufunc, inputs, keywords)
         return _with_keywords(ufunc, inputs, keywords)
+    if self._tape.owner != get_ident():
+        return record.apart(getattr(ufunc, method), inputs, keywords)
     return _method(ufunc, method, inputs, keywords)
 
 
@@ -155,8 +160,10 @@ def _method(ufunc: Any, method: str, inputs: tuple[Any, ...], keywords: dict[str
     raise UnsupportedError(_unsupported(f"{ufunc.__name__}.{method}", ufunc.__name__))
 
 
-def function(_: Tensor, func: Any, __: Any, args: Any, kwargs: Any) -> Any:
+def function(self: Tensor, func: Any, _: Any, args: Any, kwargs: Any) -> Any:
     """Record a NumPy function (NumPy's ``__array_function__``)."""
+    if self._tape.owner != get_ident():
+        return record.apart(func, args, kwargs)
     if len(args) == 1:
         if not kwargs:
             fast = natives.FAST.get(func)

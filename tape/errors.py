@@ -33,6 +33,22 @@ class RuleError(TapeError, TypeError, ValueError):
     """A rule that a user declared does not fit: it is missing, or what it gave has another structure or shape."""
 
 
+class AnomalyError(TapeError, RuntimeError):
+    """Under `detect_anomaly` a value or gradient was not finite."""
+
+
+class InvalidBackprop(TapeError, RuntimeError):
+    """Backpropagation that cannot be done: from a value without a gradient, or over a part that was cleared."""
+
+
+class InvalidGradient(TapeError, ValueError, TypeError, RuntimeError):
+    """A gradient that was given, or that a function of the user's returned, does not fit: its number, shape or type."""
+
+
+class InplaceError(TapeError, RuntimeError):
+    """A write in place to a tensor that requires a gradient, which would be lost."""
+
+
 class PatternError(TapeError, ValueError):
     """A sparsity pattern does not fit: its shape, or an element of the matrix that it lacks."""
 

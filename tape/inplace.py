@@ -27,6 +27,8 @@ from tape.views import watch
 # ---------------------------------------------------------------- reading
 def get(x: Tensor, index: Any) -> Any:
     """Read elements (``x[index]``)."""
+    if x._tape.owner != get_ident():
+        return record.apart(operator.getitem, (x, index), {})
     kind = type(index)
     if type(x) is Tensor:
         if kind is int and x._layout.ndim == 1 and x._layout.code == FLOAT64:
@@ -50,8 +52,6 @@ def get(x: Tensor, index: Any) -> Any:
 def _element(x: Tensor, i: int) -> Tensor:
     """Read one element of a vector."""
     tape = x._tape
-    if tape.owner != get_ident():
-        tape.refuse()
     layout = x._layout
     value = x._value.item(i)
     found = tape.instructions.get((index_op, layout))
@@ -64,7 +64,10 @@ def _element(x: Tensor, i: int) -> Tensor:
 def assign(x: Tensor, index: Any, value: Any) -> None:
     """Write elements (``x[index] = value``)."""
     if x._tape.owner != get_ident():
-        x._tape.refuse()
+        record.apart(operator.setitem, (x, index, value), {})
+        return
+    if isinstance(value, Tensor):
+        value = value._on(x._tape)
     if not x._layout.shape and type(x) is Tensor and index not in ((), Ellipsis):
         raise TypeError("a number does not support item assignment")
     if isinstance(value, list | tuple):
@@ -89,8 +92,7 @@ def write(x: Tensor, value: Any, *, casting: Any = "same_kind") -> Tensor:
     """Replace all elements (``out=``, ``x += v``); give the handle back."""
     if np.shape(value) != x._layout.shape:
         value = np.broadcast_to(value, x._layout.shape)
-    if not isinstance(value, Tensor):
-        value = record.constant(x._tape, np.asarray(value))
+    value = value._on(x._tape) if isinstance(value, Tensor) else record.constant(x._tape, np.asarray(value))
     if not np.can_cast(value.dtype, x._layout.dtype, casting):
         raise TypeError(f"Cannot cast output from {value.dtype} to {x._layout.dtype} with casting rule {casting!r}")
     move_to(x, _cast(value, x))

@@ -9,6 +9,7 @@ import numpy as np
 
 from ops.create import asarray
 from tape.closures import Lifted
+from tape.containers import settled
 from tape.errors import InputError, UnsupportedError
 from tape.flow import solve
 from tape.integrate import Problem, Slope, checked, odepack, successful
@@ -102,6 +103,7 @@ def odeint(
     >>> round(grad(grad(last))(0.5), 6)
     1.213061
     """
+    y0, t = settled((y0, t))
     lifted, states = Lifted((f, args, options.get("Dfun"))), Lifted((y0, t))
     recorded = bool(lifted.found or states.found)
     if recorded:
@@ -200,7 +202,8 @@ def solve_ivp(
 
     if args is not None and not isinstance(args, tuple | list):
         raise InputError("args must be a tuple of the further arguments of the function: write `args=(p,)`")
-    lifted, states = Lifted((f, tuple(args or ()), options.get("jac"))), Lifted((tuple(t_span), y0, t_eval))
+    t_span, y0, t_eval = settled((tuple(t_span), y0, t_eval))
+    lifted, states = Lifted((f, tuple(args or ()), options.get("jac"))), Lifted((t_span, y0, t_eval))
     recorded = bool(lifted.found or states.found)
     if recorded:
         _refuse(options)

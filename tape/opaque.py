@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tape.application import Application, any_recorded, name_of
+from tape.application import Application, any_recorded, entry, name_of
 from tape.arguments import described
 from tape.call import Call, append_call
 from tape.errors import InputError, OutputError, UnsupportedError
@@ -65,6 +65,7 @@ def from_callable(function: Callable[..., Any], *, method: Method = "central", s
     if method not in ("central", "forward", "complex"):
         raise InputError(f"method must be 'central', 'forward' or 'complex', got {method!r}")
 
+    @entry
     @functools.wraps(function)
     def differentiable(*args: Any, **kwargs: Any) -> Any:
         if any_recorded(*kwargs.values()):

@@ -75,6 +75,12 @@ def read(tape: Tape, slot: int) -> Step:
     return Step(op, space.operands[a + 1 : a + 1 + count].tolist(), layouts, out, parameters, kind)
 
 
+def title(op: Op, parameters: Any) -> str:
+    """Name the op of an entry as people know it: a call of a user's function by that function's name."""
+    call = (parameters or {}).get("call") if op.name == "call" else None
+    return getattr(call and call(), "name", op.name)
+
+
 def operands(tape: Tape, slot: int) -> list[int]:
     """Give the slots that an entry reads."""
     return read(tape, slot).operands

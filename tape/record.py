@@ -34,6 +34,19 @@ def handle(tape: Tape, slot: int, value: Any, layout: Layout) -> Tensor:
     return t
 
 
+def _refused(_: Callable[..., Any], operands: tuple[Any, ...], __: dict[str, Any]) -> Any:
+    raise AssertionError(f"an operation on {operands} cannot be recorded")
+
+
+apart: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] = _refused
+"""What carries out an operation on a value whose tape is not simply recording: `tape.imperative` puts it in place."""
+
+
+def elsewhere(operands: tuple[Any, ...]) -> bool:
+    """Tell whether an operand is on a tape that is not simply recording in this thread."""
+    return any(isinstance(x, Tensor) and x._tape.owner != get_ident() for x in operands)
+
+
 NATIVES: dict[str, Callable[..., Tensor | None]] = {}
 """What appends the entry of an op that the sweep does itself; it gives None for a case that the host must do."""
 
@@ -68,11 +81,13 @@ def plain_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
     if array.nbytes <= COPIED or tape.copies or not array.flags.aligned:
         return leaf_array(tape, array)
     known = tape.plain.get(id(array))
-    if known is None:
-        lock(tape.locked, array)
-        tape.samples.append((array, sample(array)))
-        known = tape.plain[id(array)] = leaf_array(tape, array, copy=False)
-    return known
+    if known is not None:
+        return handle(tape, *known)
+    lock(tape.locked, array)
+    tape.samples.append((array, sample(array)))
+    t = leaf_array(tape, array, copy=False)
+    tape.plain[id(array)] = t._slot, t._value, t._layout
+    return t
 
 
 def input_array(tape: Tape, array: np.ndarray[Any, Any]) -> Tensor:
@@ -115,7 +130,7 @@ def constant(tape: Tape, x: Any) -> Tensor:
     array = np.asarray(x)
     code = CODES.get(array.dtype)
     if code is None:
-        array = _supported(array)
+        array = supported(array)
     elif array.dtype.kind == "c":
         raise UnsupportedError(
             "complex arrays are not supported yet: write the real and imaginary parts as two real arrays"
@@ -123,7 +138,7 @@ def constant(tape: Tape, x: Any) -> Tensor:
     return leaf_array(tape, array) if array is not x else plain_array(tape, array)
 
 
-def _supported(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def supported(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Convert an array to a dtype that tapes hold."""
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
@@ -157,7 +172,9 @@ def unary(op: Elementwise) -> Callable[[Any], Any]:
     native = kernels.enable_numbers(op)
 
     def record(x: Any) -> Any:
-        tape = tape_of((x,))
+        tape = x._tape
+        if tape.owner != get_ident():
+            return apart(ufunc, (x,), {})
         value = x._value
         if type(value) is float and native:
             result = float(ufunc(value))
@@ -176,6 +193,8 @@ def binary(op: Elementwise) -> Callable[[Any, Any], Any]:
     def record(x: Any, y: Any) -> Any:
         if not isinstance(x, _ANSWERED) or not isinstance(y, _ANSWERED):
             return NotImplemented
+        if elsewhere((x, y)):
+            return apart(ufunc, (x, y), {})
         tape = tape_of((x, y))
         if (type(x) is int or type(y) is int) and _integral(x) and _integral(y):
             return elementwise(op, (x, y))
@@ -241,7 +260,7 @@ def first_elementwise(op: Elementwise, tape: Tape, operands: tuple[Tensor, ...])
     """Record an elementwise op whose result's layout is not known yet: NumPy tells it."""
     result = op.forward(*map(_promoting, operands))
     if np.asarray(result).dtype not in CODES:
-        result = _supported(np.asarray(result))
+        result = supported(np.asarray(result))
     result = np.asarray(result)
     out = result_layout(result)
     layouts = tuple(h._layout for h in operands)
@@ -266,6 +285,7 @@ def place(tape: Tape, row: int, operands: tuple[Tensor, ...], result: Any, out: 
     result = np.asarray(result)
     if result.nbytes > SMALL and result.strides == out.strides and result.flags.owndata:
         tape.keep.append(result)
+        tape.spend(result.nbytes)
         return _append(tape, row, operands, result, result.ctypes.data, out)
     value, address = tape.allocate(out)
     value[...] = result
@@ -311,7 +331,7 @@ def structural(op: Structural, operands: tuple[Any, ...], parameters: dict[str, 
     handles = tuple(x if isinstance(x, Tensor) else constant(tape, x) for x in operands)
     result = np.asarray(op.forward(*map(_promoting, handles), **parameters))
     if result.dtype not in CODES:
-        result = _supported(result)
+        result = supported(result)
     out = result_layout(result)
     layouts = tuple(h._layout for h in handles)
     key: Any = None
@@ -331,14 +351,13 @@ def structural(op: Structural, operands: tuple[Any, ...], parameters: dict[str, 
 
 def record(op: Op, operands: tuple[Any, ...], parameters: dict[str, Any]) -> Tensor:
     """Record an op on operands at least one of which is a Tensor."""
+    if elsewhere(operands):
+        return apart(op, operands, parameters)
     if isinstance(op, Elementwise):
         if parameters:
             raise TypeError(f"{op.name} takes no keyword arguments here: {', '.join(parameters)}")
         return elementwise(op, operands)
     assert isinstance(op, Structural)
-    first = operands[0]
-    if isinstance(first, Tensor) and first._tape.owner != get_ident():
-        first._tape.refuse()
     native = NATIVES.get(op.native)
     if native is not None:
         made = native(op, operands, parameters)

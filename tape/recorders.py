@@ -57,7 +57,7 @@ def recorder(x):
         return slow(x)
     tape = x._tape
     if tape.owner != get_ident():
-        tape.refuse()
+        return record.apart(ufunc, (x,), {})
     v = x._value
     if type(v) is float:
         return slow(x)
@@ -79,7 +79,7 @@ def recorder(x, y):
         return other(y, x) if type(y) is Tensor else slow({order})
     tape = x._tape
     if tape.owner != get_ident():
-        tape.refuse()
+        return record.apart(ufunc, ({order}), {{}})
     v = x._value
     kind = type(y)
     if type(v) is float:
@@ -176,7 +176,7 @@ def _bind(source: str, name: str, op: Elementwise, slow: Callable[..., Any]) -> 
         "get_ident": get_ident, "new": object.__new__, "ndarray": np.ndarray, "number_slot": record.number_slot,
         "ufunc": op.forward, "slow": slow, "bring": record.constant,
         "recurring": record.recurring,
-        "float64": np.float64,
+        "float64": np.float64, "record": record,
     }  # fmt: skip
     exec(compile(source, f"<recorder of {name}>", "exec"), scope)
     made: Callable[..., Any] = scope["recorder"]

@@ -11,6 +11,7 @@ from ops.catalog import LEAF, OPS, Elementwise
 from tape.arguments import Argnums
 from tape.instruction import FILL, JOIN
 from tape.layout import FLOAT
+from tape.reading import title
 from tape.tensor import Tensor
 from tape.trace import Trace
 from tape.transforms import Transform
@@ -124,7 +125,7 @@ def read_entry(tape: Tape, slot: int, inputs: Collection[int] = ()) -> Entry:
     else:
         op, _, layout, parameters = space.details[row - SCALARS]
         arity, kind = (int(space.table[row - SCALARS, column]) for column in (ARITY, KIND))
-    name, note = op.name, _brief(parameters)
+    name, note = title(op, parameters), _brief(parameters) if op.name != "call" else ""
     if op is LEAF:
         name = "input" if slot in inputs else "constant" if inputs else "leaf"
     if arity >= 0:

@@ -107,6 +107,27 @@ def mark(m, first, last):
                 active[e] = ACTIVE
 
 
+@compiled()
+def uses(m, first, last):
+    """Leave active only what a root depends on, and note for each slot the first entry that reads it.
+
+    The last uses in the machine are -1, but for the roots; they become first uses.
+    """
+    active, used = activity_of(m), last_uses(m)
+    for e in range(last, first - 1, -1):
+        if active[e] == 0:
+            continue
+        if used[e] < 0:
+            if active[e] == ACTIVE:
+                active[e] = 0
+            continue
+        if active[e] == ACTIVE:
+            for k in range(operand_count(m, e)):
+                slot = operand(m, e, k)
+                if active[slot] != 0:
+                    used[slot] = e
+
+
 @inlined
 def _operand_active(m, e):
     active = activity_of(m)

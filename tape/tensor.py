@@ -7,12 +7,13 @@ user code may drop it at any time. The operators are put in place by `tape.opera
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tape.errors import DetachedError
+from tape.wengert import PAUSED
 
 if TYPE_CHECKING:
     from tape.layout import Layout
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 class Tensor:
     """A value that is being recorded.
 
-    Tensors are made by `grad` and its kin from the arguments of the function to differentiate, and by every operation
-    on them. They take NumPy's functions, operators, methods and indexing.
+    Tensors are made by `grad` and its kin from the arguments of the function to differentiate, by users who want to
+    call `backward` (``Tensor(data)`` is `tensor`), and by every operation on them. They take NumPy's functions,
+    operators, methods and indexing.
 
     Attributes
     ----------
@@ -40,20 +42,47 @@ class Tensor:
     array([2., 4., 2.])
     """
 
-    __slots__ = ("__weakref__", "_base", "_layout", "_pending", "_slot", "_tape", "_value", "_views")
+    __slots__ = ("__weakref__", "_base", "_layout", "_pending", "_slot", "_state", "_tape", "_value", "_views")
 
     __hash__ = None  # type: ignore[assignment]
 
+    held_by_users = False
+    """Whether there has been a tensor that a user holds, outside of functions that are being differentiated."""
+
+    # What `tape.imperative.face` puts in place.
+    if TYPE_CHECKING:
+        grad: Any
+        data: Any
+        grad_fn: Any
+        requires_grad: bool
+        constant: bool
+        stores_grad: bool
+        is_leaf: bool
+        backward: Callable[..., None]
+        zero_grad: Callable[..., None]
+        null_grad: Callable[[], Any]
+        clear_graph: Callable[[], None]
+        retain_grad: Callable[[], None]
+        register_hook: Callable[[Callable[[Any], Any]], Any]
+        detach: Callable[[], Any]
+        detach_: Callable[[], Any]
+        requires_grad_: Callable[..., Any]
+        clone: Callable[[], Any]
+
     _tape: Tape
     _slot: int
+    _state: Any
     _value: Any
     _layout: Layout
     _base: Any
     _pending: Any
     _views: Any
 
-    def __init__(self) -> None:
-        raise TypeError("a Tensor is made by recording: call `grad(f)(x)` and write plain NumPy inside f")
+    def __new__(cls, data: Any, dtype: Any = None, requires_grad: bool | None = None) -> Any:
+        """Make a tensor that the user holds: see `tape.tensor`."""
+        from tape.imperative.variable import tensor
+
+        return tensor(data, dtype, requires_grad)
 
     # ------------------------------------------------------------ what it is
     @property
@@ -96,9 +125,25 @@ class Tensor:
         self._alive()
         return np.array(self._value, dtype=self._layout.dtype)
 
+    def _stale(self) -> bool:
+        """Tell whether the tape is finished, or another thread's."""
+        return self._tape.owner == 0 or self._tape.thread != get_ident()
+
+    def _settled(self) -> Any:
+        """Give this value as it takes part in what is being recorded: as a handle, or as a plain array."""
+        if self._tape.owner != get_ident():
+            self._tape.readable()
+            if self._tape.held & PAUSED:
+                return self.numpy()
+        return self
+
+    def _on(self, tape: Tape) -> Tensor:  # noqa: ARG002
+        """Give this value as a handle of a tape."""
+        return self
+
     def _alive(self) -> None:
         if self._tape.owner != get_ident():
-            self._tape.refuse()
+            self._tape.readable()
 
     def __repr__(self) -> str:
         if self._tape.owner == 0:

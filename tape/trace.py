@@ -24,7 +24,7 @@ from tape.layout import PYTHON_FLOAT
 from tape.tangent import push_forward
 from tape.tangents import Tangents
 from tape.tensor import Tensor
-from tape.wengert import Tape
+from tape.wengert import PAUSED, WATCHED, Tape
 
 
 def _record_new(array: np.ndarray[Any, Any]) -> Any:
@@ -84,9 +84,14 @@ class Trace:
     ) -> None:
         if not callable(function):
             raise InputError(f"the first argument must be the function, but it is {named(function)}")
-        outer = current.tape
+        self.before = outer = current.tape
+        self.unpruned = contextlib.ExitStack()
+        if Tensor.held_by_users:
+            args, kwargs, outer = self._within(args, kwargs)
         self.keep = keep and outer is None
         self.tape: Tape = Tape() if outer is None else outer
+        if outer is None and current.anomaly is not None:
+            self.tape.hold(WATCHED)
         self.tape.copies |= self.keep
         self.outer = outer
         self.argnums = argnums
@@ -102,6 +107,19 @@ class Trace:
             self._leave(failed=True)
             raise
 
+    def _within(self, args: Any, kwargs: Any) -> tuple[Any, Any, Tape | None]:
+        """Give the arguments as they take part in what is being recorded, and the tape that it is recorded on."""
+        outer = current.tape
+        args, kwargs = containers.settled((args, kwargs))
+        if outer is not None and outer.held & PAUSED:
+            return args, kwargs, None
+        if outer is None:
+            leaves = containers.flatten((args, kwargs))[0]
+            outer = next((x._tape for x in leaves if isinstance(x, Tensor) and x._tape.persistent), None)
+        if outer is not None and outer.persistent:
+            self.unpruned.enter_context(outer.unpruned())
+        return args, kwargs, outer
+
     def __enter__(self) -> Trace:
         return self
 
@@ -110,7 +128,8 @@ class Trace:
         return False
 
     def _leave(self, *, failed: bool) -> None:
-        current.tape = self.outer
+        current.tape = self.before
+        self.unpruned.close()
         if self.keep and not failed:
             self.tape.seal()
         elif self.outer is None:

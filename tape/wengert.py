@@ -8,10 +8,13 @@ an array the address of its first element.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import struct
+import sys
 import threading
 from _thread import get_ident
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,6 +49,13 @@ REMEMBERED = 2
 """The first chunks, whose views are kept from tape to tape: a function that is called again finds them made."""
 RETAINED = 1 << 29
 """Bytes of large buffers that a thread keeps for the next tape."""
+
+PAUSED, BUSY, CROWDED, WATCHED = 1, 2, 4, 8
+"""Why a tape is held: under `no_grad`, during a sweep, because it should be pruned first, by `detect_anomaly`."""
+HELD = -1
+"""The owner of a tape that is held: every operation then goes the long way round, which asks why."""
+BUDGET = 1 << 26
+"""Bytes that a tape may take before it is looked for what no handle needs any more."""
 
 nothing = np.empty(0, np.uint8)
 
@@ -158,13 +168,24 @@ class _Idle(threading.local):
 _idle = _Idle()
 
 
+_serials = itertools.count(1)
+
+
 class Tape:
     """A Wengert list under construction.
 
     Attributes
     ----------
     owner : int
-        The thread that may append; 0 once the tape is finished.
+        The thread that may append; 0 once the tape is finished, `HELD` while it is held.
+    thread : int
+        The thread that the tape belongs to.
+    held : int
+        Why the tape is held, a bit for each reason.
+    serial : int
+        A number that no other tape has.
+    persistent : bool
+        Whether the tape lives as long as the handles of its slots, instead of one call.
     count : int
         The number of entries.
     constants : dict
@@ -173,30 +194,57 @@ class Tape:
         The slots of the arguments that are differentiated, of this or an inner derivative.
     copies : bool
         Whether large plain arrays are copied too, because the tape outlives the call that it records.
+    plain : dict
+        For each large plain array that is used as it is (by its `id`) the slot, value and layout of its leaf.
+    taken, unused
+        How many chunks of the workspace the tape has had, and which of them hold nothing any more.
     saved : dict
         For each host entry (one that the sweep leaves to Python) the values its pullbacks need.
+    leaves : dict
+        For each leaf that a user holds its tensor.
+    cleared : set
+        The leaves that stand for what an earlier backward pass has cleared.
+    hooks : dict
+        For each slot what is called with its gradient.
+    gradients : dict
+        The gradients that the last backward pass found for slots with a handle, if the tape was retained.
+    lines : dict
+        For each slot the line of source that made it, if anomalies are being watched for.
     """
 
     __slots__ = (
         "__weakref__",
         "base",
+        "budget",
         "buffer",
+        "bytes",
         "chunk",
         "chunk_index",
+        "cleared",
         "constants",
         "copies",
         "count",
+        "gradients",
+        "held",
+        "hooks",
         "inputs",
         "instructions",
         "keep",
+        "leaves",
         "limit",
+        "lines",
         "locked",
         "owner",
+        "persistent",
         "plain",
         "released",
         "samples",
         "saved",
+        "serial",
+        "taken",
+        "thread",
         "top",
+        "unused",
         "views",
         "weak",
         "workspace",
@@ -204,7 +252,11 @@ class Tape:
 
     def __init__(self) -> None:
         self.workspace = _idle.workspaces.pop() if _idle.workspaces else Workspace()
-        self.owner = get_ident()
+        self.owner = self.thread = get_ident()
+        self.held = 0
+        self.serial = next(_serials)
+        self.persistent = False
+        self.bytes, self.budget = 0, BUDGET
         entries: Any = self.workspace.entries
         self.buffer = memoryview(entries).cast("B")
         self.count = 0
@@ -214,6 +266,11 @@ class Tape:
         self.weak: dict[float, tuple[np.ndarray[Any, Any], int]] = {}
         self.instructions = self.workspace.instructions
         self.saved: dict[int, tuple[Any, ...]] = {}
+        self.leaves: dict[int, Any] = {}
+        self.cleared: set[int] = set()
+        self.hooks: dict[int, dict[int, Any]] = {}
+        self.gradients: dict[int, Any] = {}
+        self.lines: dict[int, str] = {}
         self.keep: list[Any] = []
         self.released: list[tuple[np.ndarray[Any, Any], int]] = []
         self.locked: dict[int, Any] = {}
@@ -222,6 +279,8 @@ class Tape:
         self.chunk = nothing
         self.views: dict[int, tuple[Layout, np.ndarray[Any, Any]]] = {}
         self.chunk_index = -1
+        self.taken = 0
+        self.unused: list[int] = []
         self.base = self.top = self.limit = 0
 
     # ------------------------------------------------------------ entries
@@ -230,6 +289,7 @@ class Tape:
         entries = self.workspace.entries
         if self.count < len(entries):
             raise AssertionError("an entry did not fit its format")
+        self.spend(entries.nbytes)
         grown: Any = np.empty((2 * len(entries), 6), np.int32)
         grown[: self.count] = entries[: self.count]
         self.workspace.entries = grown
@@ -299,19 +359,58 @@ class Tape:
         else:
             block = aligned(nbytes)
         self.released.append(block)
+        self.spend(nbytes)
         return np.ndarray(layout.shape, layout.dtype, block[0], 0, layout.strides), block[1]
 
     def _next_chunk(self) -> None:
-        self.chunk_index += 1
         space = self.workspace
+        if self.unused:
+            self.chunk_index = self.unused.pop(0)
+        else:
+            self.chunk_index = self.taken
+            self.taken += 1
         if self.chunk_index == len(space.chunks):
             space.chunks.append(aligned(CHUNK))
             space.views.append({})
         self.chunk, self.base = space.chunks[self.chunk_index]
         self.views = space.views[self.chunk_index]
         self.top, self.limit = 0, CHUNK
+        self.spend(CHUNK)
+
+    def spend(self, nbytes: int) -> None:
+        """Note that entries or values take so much more memory."""
+        self.bytes += nbytes
+        if self.bytes > self.budget and self.persistent:
+            self.hold(CROWDED)
 
     # ------------------------------------------------------------ life
+    def hold(self, reason: int) -> None:
+        """Send every operation on the tape the long way round, until `free` with the same reason."""
+        self.held |= reason
+        if self.owner and self.held:
+            self.owner = HELD
+
+    def free(self, reason: int) -> None:
+        """Undo `hold`."""
+        self.held &= ~reason
+        if self.owner and not self.held:
+            self.owner = self.thread
+
+    @contextlib.contextmanager
+    def unpruned(self) -> Iterator[None]:
+        """Let slots keep their numbers meanwhile."""
+        budget, self.budget = self.budget, sys.maxsize
+        try:
+            yield
+        finally:
+            self.budget = budget
+            self.spend(0)
+
+    def readable(self) -> None:
+        """Raise unless values of the tape may be read in this thread."""
+        if self.owner != HELD or self.thread != get_ident():
+            self.refuse()
+
     def refuse(self) -> None:
         """Raise the error for a value whose tape is finished or belongs to another thread."""
         if self.owner == 0:
@@ -329,6 +428,10 @@ class Tape:
         unlock(self.locked)
         self.owner = 0
 
+    def __del__(self) -> None:
+        if self.workspace is not _closed:
+            self.close()
+
     def close(self) -> None:
         """Finish the tape: its memory goes back to the thread."""
         if self.workspace is _closed:
@@ -341,7 +444,10 @@ class Tape:
             space.large.setdefault(len(block[0]), []).append(block)
             space.large_bytes += len(block[0])
         self.released, self.keep, self.samples, self.plain = [], [], [], {}
-        self.saved = {}
+        self.saved, self.hooks, self.gradients, self.lines = {}, {}, {}, {}
+        for leaf in self.leaves.values():
+            leaf._state.attached.pop(self.serial, None)
+        self.leaves, self.cleared = {}, set()
         self.buffer = memoryview(b"")
         self.chunk = nothing
         self.workspace = _closed

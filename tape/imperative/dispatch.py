@@ -1,0 +1,403 @@
+"""Operations on tensors that the user holds: brought onto the tape, or computed plainly where nothing is recorded.
+
+Every operation on a `Variable`, and every one on a tape that is held (see `Tape.hold`), comes through `apply`.
+"""
+
+from __future__ import annotations
+
+import operator
+from _thread import get_ident
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tape import inplace, record
+from tape.current import current
+from tape.errors import InplaceError, InputError, UnsupportedError
+from tape.imperative import face, lifetime
+from tape.imperative.sweeping import was_cleared
+from tape.imperative.variable import Parameter, Variable, attach, constant, persistent_tape
+from tape.layout import CODES
+from tape.tensor import Tensor
+from tape.views import ViewRule, watch
+from tape.wengert import BUSY, CROWDED, PAUSED, WATCHED, Tape
+
+
+def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Carry out an operation on Tensors: recorded if one of them is recorded or requires a gradient, else plainly."""
+    found: list[Tensor] = []
+    _collect(args, found)
+    if kwargs:
+        _collect(kwargs.values(), found)
+    tape = _tape_for(found)
+    if tape is None:
+        return _plainly(function, args, kwargs, found)
+    if tape.held:
+        _admit(tape)
+    if not tape.persistent and current.enabled:
+        _refuse_closures(found)
+    owners: dict[int, Any] = {}
+
+    def bring(t: Any) -> Any:
+        if not isinstance(t, Variable):
+            return t if t._tape is tape or t._tape.held & PAUSED == 0 else t._value
+        if not t._state.requires_grad or not current.enabled:
+            return t._state.array if t._layout.shape else t._state.array[()]
+        h = attach(t, tape)
+        owners[id(h)] = t
+        return h
+
+    given = _mapped(args, bring)
+    named = {name: _mapped(x, bring) for name, x in kwargs.items()} if kwargs else kwargs
+    result = _watched(tape, function, given, named) if tape.held & WATCHED else function(*given, **named)
+    return _rebased(result, owners) if owners else result
+
+
+def _refuse_closures(found: list[Tensor]) -> None:
+    if any(isinstance(t, Variable) and t._state.requires_grad for t in found):
+        raise InputError(
+            "a tensor that requires a gradient is used inside a function that `grad` or its kin is differentiating, "
+            "but it is none of its arguments, so its own gradient would be lost: pass it as an argument, or use "
+            "`x.detach()`, or call under `with no_grad():`"
+        )
+
+
+def _collect(values: Any, found: list[Tensor]) -> None:
+    for x in values:
+        if isinstance(x, Tensor):
+            found.append(x)
+        elif type(x) in (list, tuple):
+            _collect(x, found)
+
+
+def _mapped(x: Any, change: Callable[[Any], Any]) -> Any:
+    """Change the Tensors in nested lists and tuples."""
+    if isinstance(x, Tensor):
+        return change(x)
+    if type(x) is tuple:
+        return tuple([_mapped(item, change) for item in x])
+    if type(x) is list:
+        return [_mapped(item, change) for item in x]
+    return x
+
+
+def _tape_for(found: list[Tensor]) -> Tape | None:
+    """Give the tape that an operation on these is recorded on, None if it is not recorded."""
+    wanted = False
+    recorded: Tape | None = None
+    for t in found:
+        if isinstance(t, Variable):
+            wanted |= t._state.requires_grad
+            continue
+        tape = t._tape
+        if tape.owner != get_ident():
+            tape.readable()
+            if tape.held & PAUSED:
+                continue
+        if recorded is not None and tape is not recorded:
+            raise UnsupportedError("values recorded on two different tapes cannot be combined")
+        recorded = tape
+    if recorded is not None:
+        return recorded
+    if wanted and current.enabled:
+        return current.tape or persistent_tape()
+    return None
+
+
+def _admit(tape: Tape) -> None:
+    """Let an operation onto a tape that is held, if there is no reason against it."""
+    if tape.held & BUSY:
+        raise lifetime.busy()
+    if tape.held & CROWDED:
+        lifetime.relieve(tape)
+
+
+def _watched(tape: Tape, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    tape.free(WATCHED)
+    try:
+        return current.anomaly.watch(tape, function, args, kwargs)
+    finally:
+        tape.hold(WATCHED)
+
+
+def _rebased(result: Any, owners: dict[int, Any]) -> Any:
+    """Let views of a variable's handle be views of the variable, and the handle itself the variable."""
+    if isinstance(result, Tensor):
+        if id(result) in owners:
+            return owners[id(result)]
+        base = getattr(result, "_base", None)
+        if base is not None and id(base[0]) in owners:
+            watch(owners[id(base[0])], result, base[1])
+    elif type(result) in (tuple, list):
+        return type(result)([_rebased(x, owners) for x in result])
+    return result
+
+
+# ---------------------------------------------------------------- without recording
+def _array(t: Any) -> Any:
+    """Give the value of a Tensor as NumPy takes it."""
+    value = t._state.array if isinstance(t, Variable) else t._value
+    return value[()] if type(value) is np.ndarray and not value.shape else value
+
+
+def _plainly(function: Callable[..., Any], args: Any, kwargs: Any, found: list[Tensor]) -> Any:
+    result = function(*_mapped(args, _array), **{name: _mapped(x, _array) for name, x in kwargs.items()})
+    return wrapped(result, found)
+
+
+def wrapped(result: Any, found: list[Tensor]) -> Any:
+    """Give arrays and numbers that were computed without recording as tensors without a gradient."""
+    if isinstance(result, np.ndarray):
+        if result.dtype not in CODES:
+            return constant(record.supported(result)) if result.dtype.kind in "fiu" else result
+        if result.flags.owndata:
+            return constant(result) if all(result is not t for t in map(_array, found)) else constant(result.copy())
+        return _view_of(found, result)
+    if isinstance(result, np.generic) and result.dtype.kind in "fiub":
+        return wrapped(np.asarray(result), [])
+    if type(result) in (tuple, list):
+        return type(result)([wrapped(x, found) for x in result])
+    return result
+
+
+def _view_of(found: list[Tensor], result: Any) -> Any:
+    """Make a tensor of an array that refers to memory of others: a view of a variable, or a copy."""
+    for v in found:
+        if isinstance(v, Variable) and np.may_share_memory(result, v._state.array):
+            made = constant(result, v._state.storage)
+            return watch(v, made, _rule(v._state.array, result))
+    return constant(result.copy())
+
+
+def _rule(base: Any, view: Any) -> ViewRule:
+    """Tell how to take a view from its base, and how to write its new value there, by where its elements stand."""
+    offset = view.ctypes.data - base.ctypes.data
+    shape, strides = view.shape, view.strides
+
+    def positions() -> Any:
+        numbers = np.empty_like(base, np.int64)
+        numbers[...] = np.arange(base.size).reshape(base.shape)
+        steps = [s // base.itemsize * 8 for s in strides]
+        return np.ndarray(shape, np.int64, numbers.ravel(order="K"), offset // base.itemsize * 8, steps).copy()
+
+    def take(owner: Any) -> Any:
+        return np.reshape(owner, -1)[positions()]
+
+    def write_back(owner: Any, new: Any) -> None:
+        np.reshape(owner, -1)[positions()] = new
+
+    return take, write_back
+
+
+# ---------------------------------------------------------------- writing
+def _refuse_write(v: Any) -> None:
+    if v._state.requires_grad and current.enabled:
+        if v._state.cleared:
+            raise was_cleared(f"of shape {v.shape}")
+        raise InplaceError(
+            "a leaf tensor that requires grad is being used in an in-place operation, which would lose its gradient: "
+            "write under `with no_grad():` (as optimisers do), or compute a new tensor (`x = x + 1` for `x += 1`)"
+        )
+
+
+def _promote(v: Any, tape: Tape) -> None:
+    """Let a variable without a gradient be a value on the tape from now on, and with it what it is a view of."""
+    _refuse_write(v)
+    base = getattr(v, "_base", None)
+    if base is not None:
+        if isinstance(base[0], Variable):
+            _promote(base[0], tape)
+        return
+    t = record.leaf_array(tape, v._state.array)
+    del v._state
+    v.__class__ = Tensor
+    v._tape, v._slot, v._value, v._layout = tape, t._slot, t._value, t._layout
+    _outdate(v)
+
+
+def _outdate(v: Any) -> None:
+    """Let the views of a variable that was promoted be taken again when they are read."""
+    for reference in getattr(v, "_views", None) or ():
+        view: Any = reference()
+        if type(view) is not Variable or view._base is None or view._base[0] is not v:
+            continue
+        del view._state
+        stale: Any = inplace.Stale
+        view.__class__ = stale
+        view._tape = v._tape
+        _outdate(view)
+
+
+def write(v: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Carry out a function that writes to a variable, its first argument."""
+    _refuse_write(v)
+    found: list[Tensor] = []
+    _collect((*args, *kwargs.values()), found)
+    tape = _tape_for(found)
+    if tape is None:
+        v._state.storage.unshare()
+        given = _mapped(args, _array)
+        return function(v._state.array, *given, **{name: _mapped(x, _array) for name, x in kwargs.items()})
+    _promote(v, tape)
+    return apply(function, (v, *args), kwargs)
+
+
+def assign(v: Any, index: Any, value: Any) -> None:
+    """Write elements (``v[index] = value``)."""
+    write(v, operator.setitem, (index, value), {})
+
+
+def _augmented(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
+    in_place = getattr(operator, f"i{name}")
+
+    def method(v: Any, y: Any) -> Any:
+        def update(target: Any, other: Any) -> Any:
+            return in_place(target, other) if isinstance(target, Tensor) else ufunc(target, other, out=target)
+
+        if type(v) is Tensor:
+            return in_place(v, y)
+        write(v, update, (y,), {})
+        return v
+
+    method.__name__ = f"__i{name}__"
+    return method
+
+
+def _into(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Carry out an operation with ``out=`` a variable: it is computed first and then written."""
+    targets = kwargs["out"]
+    several = isinstance(targets, tuple)
+    rest = {name: x for name, x in kwargs.items() if name not in ("out", "where")}
+    found = apply(function, args, rest) if _has_tensor(args) else function(*args, **rest)
+    mask = kwargs.get("where", True)
+    listed = targets if several else (targets,)
+    for target, y in zip(listed, found if type(found) is tuple else (found,), strict=False):
+        if target is not None:
+            if not np.can_cast(y.dtype, target.dtype, "same_kind"):
+                raise TypeError(f"Cannot cast output from {y.dtype} to {target.dtype} with casting rule 'same_kind'")
+            target[...] = y if mask is True else np.where(mask, y, target)
+    return targets if several and len(targets) > 1 else listed[0]
+
+
+def _has_tensor(args: Any) -> bool:
+    found: list[Tensor] = []
+    _collect(args, found)
+    return bool(found)
+
+
+# ---------------------------------------------------------------- protocols and operators of a variable
+_WRITERS = {np.copyto, np.put, np.putmask, np.place, np.fill_diagonal, np.put_along_axis}
+"""NumPy functions that write to their first argument."""
+
+
+def _ufunc(_: Any, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+    """Carry out a ufunc (NumPy's ``__array_ufunc__``)."""
+    function = ufunc if method == "__call__" else getattr(ufunc, method)
+    if method == "at" and isinstance(inputs[0], Variable):
+        return write(inputs[0], function, inputs[1:], keywords)
+    if any(isinstance(target, Variable) for target in keywords.get("out") or ()):
+        return _into(function, inputs, keywords)
+    return apply(function, inputs, keywords)
+
+
+def _function(_: Any, function: Any, __: Any, args: Any, kwargs: Any) -> Any:
+    """Carry out a NumPy function (NumPy's ``__array_function__``)."""
+    if function in _WRITERS and isinstance(args[0], Variable):
+        return write(args[0], function, args[1:], kwargs)
+    if isinstance(kwargs.get("out"), Variable):
+        return _into(function, args, kwargs)
+    return apply(function, args, kwargs)
+
+
+def _binary(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def plain(x: Any, y: Any) -> Any:
+        tape = _simply(x, y)
+        if tape is None:
+            return apply(function, (x, y), {})
+        return function(attach(x, tape), attach(y, tape) if type(y) in _HELD else y)
+
+    def reflected(x: Any, y: Any) -> Any:
+        tape = _simply(x, y)
+        return apply(function, (y, x), {}) if tape is None else function(y, attach(x, tape))
+
+    return plain, reflected
+
+
+_HELD = (Variable, Parameter)
+_OTHERS = (Tensor, np.ndarray, float, int)
+
+
+def _simply(x: Any, y: Any) -> Tape | None:
+    """Give the tape that an operation on a variable and another value is simply recorded on, if that is so."""
+    if not current.enabled or not x._state.requires_grad:
+        return None
+    kind = type(y)
+    if kind is Tensor:
+        tape = y._tape
+    elif (kind in _HELD and y._state.requires_grad) or kind in _OTHERS:
+        tape = current.tape or persistent_tape()
+    else:
+        return None
+    return tape if tape.persistent and tape.owner == get_ident() else None
+
+
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x: apply(function, (x,), {})
+
+
+def _float(v: Any) -> float:
+    """Give the value of one element, unless a gradient would be lost."""
+    if v._state.requires_grad and not v._state.cleared:
+        return Tensor.__float__(v)
+    return float(v._state.array)
+
+
+def _as_array(v: Any, dtype: Any = None, copy: Any = None) -> Any:
+    """Give a copy of the values, unless a gradient would be lost."""
+    if v._state.requires_grad and not v._state.cleared:
+        return Tensor.__array__(v, dtype, copy)
+    return np.array(v._state.array, dtype)
+
+
+def _install() -> None:
+    names = {
+        "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
+        "mod": np.remainder, "pow": np.power, "matmul": np.matmul, "and": np.bitwise_and, "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }  # fmt: skip
+    methods: dict[str, Any] = {}
+    for name, ufunc in names.items():
+        function = getattr(operator, name if name not in ("and", "or") else f"{name}_")
+        methods[f"__{name}__"], methods[f"__r{name}__"] = _binary(function)
+        methods[f"__i{name}__"] = _augmented(name, ufunc)
+    for name in ("lshift", "rshift"):
+        methods[f"__{name}__"], methods[f"__r{name}__"] = _binary(getattr(operator, name))
+    methods["__divmod__"], methods["__rdivmod__"] = _binary(divmod)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        methods[f"__{name}__"] = _binary(getattr(operator, name))[0]
+    for name in ("neg", "pos", "abs", "invert"):
+        methods[f"__{name}__"] = _unary(getattr(operator, name))
+    methods |= {
+        "__getitem__": lambda x, index: apply(operator.getitem, (x, index), {}),
+        "__setitem__": assign,
+        "__array_ufunc__": _ufunc,
+        "__array_function__": _function,
+        "__record__": staticmethod(apply),
+        "__float__": _float,
+        "__array__": _as_array,
+        "__copy__": _unary(operator.pos),
+        "__deepcopy__": lambda v, memo: v._copied(memo),
+        "__hash__": None,
+        "T": property(_unary(np.transpose)),
+        "copy": lambda v, order="C": apply(operator.methodcaller("copy", order), (v,), {}),
+        "sort": lambda v, *args, **kwargs: write(v, operator.methodcaller("sort", *args, **kwargs), (), {}),
+        "fill": lambda v, value: write(v, operator.setitem, (..., value), {}),
+    }
+    for name, method in methods.items():
+        setattr(Variable, name, method)
+
+
+_install()
+face.install()
+record.apart = apply

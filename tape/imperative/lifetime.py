@@ -1,0 +1,218 @@
+"""How long things live: which handles of a tape there are, pruning a tape, and clearing the part that was used up.
+
+A tape does not know its handles; each of them refers to it. So how many there are is told by the tape's reference
+count, and which ones by Python's garbage collector, that knows all objects, young ones apart from old ones: those of
+the step under way are nearly always among the few young ones.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tape.adjoint import Marks
+from tape.constants import unlock
+from tape.errors import StaleTensorError
+from tape.imperative.storage import Storage
+from tape.imperative.variable import State, Variable
+from tape.inplace import Filling, Stale
+from tape.prune import prune
+from tape.record import handle
+from tape.tensor import Tensor
+from tape.wengert import BUDGET, CROWDED, SMALL, Tape
+
+_KINDS = {Tensor, Stale, Filling}
+
+
+def busy() -> StaleTensorError:
+    """Make the error for an operation on a tape that is being swept."""
+    return StaleTensorError(
+        "a backward pass is under way over the computation that this tensor belongs to: operations on it can go on "
+        "when that has ended. In a hook, or a loop over `backward_pairs`, compute with parameters and gradients only"
+    )
+
+
+def live(tape: Tape) -> list[Tensor]:
+    """Find all handles of a tape."""
+    expected = sys.getrefcount(tape) - _OTHERS
+    found: list[Tensor] = []
+    for generation in (0, 1, 2):
+        # The youngest objects come last.
+        for t in reversed(gc.get_objects(generation)):
+            if type(t) in _KINDS and getattr(t, "_tape", None) is tape:
+                found.append(t)
+                if len(found) == expected:
+                    return found
+    return found
+
+
+class _Counted:
+    """Stands for a tape while it is found out how many references to one there are that are no handles."""
+
+
+def _count(tape: Any) -> int:
+    return sys.getrefcount(tape)
+
+
+def _others() -> int:
+    tape = _Counted()
+    return _count(tape)
+
+
+_OTHERS = _others()
+"""References to a tape that its handles do not account for: a caller's, and those of the count itself."""
+
+
+def relieve(tape: Tape) -> None:
+    """Prune a tape that has grown, and let it grow again to twice of what is left."""
+    tape.free(CROWDED)
+    handles = live(tape)
+    settle(handles)
+    _prune(tape, handles, None)
+    tape.free(CROWDED)
+
+
+def _prune(tape: Tape, handles: list[Tensor], cut: Any) -> np.ndarray[Any, Any]:
+    leaves = list(tape.leaves.values())
+    new = prune(tape, handles, cut)
+    for v in leaves:
+        known = v._state.attached.pop(tape.serial, None)
+        if known is not None and new[known[1]] >= 0:
+            v._state.attached[tape.serial] = known[0], int(new[known[1]]), *known[2:]
+    tape.budget = max(BUDGET, 2 * tape.bytes)
+    return new
+
+
+def settle(handles: list[Tensor]) -> None:
+    """Carry out gathered writes, and take views again whose base was written to."""
+    for t in handles:
+        if type(t) is not Tensor:
+            t._slot  # noqa: B018  (reading it does)
+
+
+# ---------------------------------------------------------------- clearing
+class Clearing:
+    """What a pass leaves of a tape: told before the sweep, carried out after it.
+
+    Parameters
+    ----------
+    tape : Tape
+    handles : list of Tensor
+        All handles of the tape.
+    depends : callable
+        Tells whether the pass goes over a slot.
+    reached : callable
+        Gives for every slot whether the pass goes over it.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        handles: list[Tensor],
+        depends: Callable[[int], bool],
+        reached: Callable[[], np.ndarray[Any, Any]],
+    ) -> None:
+        self.tape = tape
+        self.over: list[Tensor] = []
+        rest: list[Tensor] = []
+        for t in handles:
+            (self.over if depends(t._slot) or t._slot in tape.leaves else rest).append(t)
+        self.left = _survivors(tape, rest) if rest else []
+        self.constant = [t for t in rest if not any(t is other for other in self.left)] if self.left else rest
+        self.cut = reached() if self.left else None
+
+    def carry_out(self, gradients: dict[int, Any]) -> None:
+        """Let the handles that were gone over keep their values and gradients, and end the tape if it can."""
+        tape = self.tape
+        blocks = [(address, address + len(block), k) for k, (block, address) in enumerate(tape.released)]
+        taken: set[int] = set()
+        # A base comes before its views.
+        over = self.over if len(self.over) < 2 else sorted(self.over, key=_depth)
+        for t in over:
+            _release(t, True, gradients.get(t._slot), blocks, taken)
+        for t in self.constant:
+            _release(t, False, None, blocks, taken)
+        if taken:
+            tape.released = [block for k, block in enumerate(tape.released) if k not in taken]
+        if not self.left:
+            tape.close()
+            return
+        assert self.cut is not None
+        cut = np.zeros(tape.count, np.bool_)
+        cut[: len(self.cut)] = self.cut
+        cut[list(tape.leaves)] = False
+        new = _prune(tape, self.left, cut)
+        tape.cleared.update(int(s) for s in new[np.flatnonzero(cut)] if s >= 0)
+
+
+def _survivors(tape: Tape, rest: list[Tensor]) -> list[Tensor]:
+    """List the handles through which something could still be propagated."""
+    wanted = [handle(tape, slot, None, tape.layout(slot)) for slot in (*tape.inputs, *tape.cleared)]
+    if not wanted:
+        return []
+    marks = Marks(tape, wanted, max(t._slot for t in rest))
+    return [t for t in rest if marks[t._slot]]
+
+
+def _depth(t: Any) -> int:
+    """Tell how many bases a view has."""
+    count = 0
+    while (base := getattr(t, "_base", None)) is not None:
+        t = base[0]
+        count += 1
+    return count
+
+
+def _release(t: Any, over: bool, gradient: Any, blocks: list[tuple[int, int, int]], taken: set[int]) -> None:
+    """Make a handle a tensor with memory of its own.
+
+    `over`: a pass has gone over it, so that nothing can be propagated through it any more.
+    """
+    base = getattr(t, "_base", None)
+    array, storage = _memory(t, base, blocks, taken)
+    state = State(array, over, storage, cleared=over)
+    state.grad = gradient
+    become(t, state)
+
+
+def become(t: Any, state: State) -> None:
+    """Make a handle a tensor with memory of its own."""
+    for name in ("_tape", "_slot", "_value", "_views", "_pending"):
+        if hasattr(t, name):
+            Tensor.__dict__[name].__delete__(t)
+    t.__class__ = Variable
+    t._state = state
+
+
+def _memory(t: Any, base: Any, blocks: list[tuple[int, int, int]], taken: set[int]) -> tuple[Any, Storage | None]:
+    if base is not None and isinstance(base[0], Variable) and base[0]._state.cleared:
+        seen = base[1][0](base[0]._state.array)
+        if isinstance(seen, np.ndarray) and np.may_share_memory(seen, base[0]._state.array):
+            return seen, base[0]._state.storage
+    value = t._value
+    layout = t._layout
+    if layout.cell or layout.nbytes <= SMALL or not layout.dense:
+        return np.array(value, layout.dtype), None
+    address = value.ctypes.data
+    for low, high, k in blocks:
+        if low <= address < high:
+            taken.add(k)
+    return value, None
+
+
+def let_go(tape: Tape, v: Any) -> None:
+    """Let a variable be written to: what is left of the pass needs its value no more."""
+    state = v._state
+    state.attached.pop(tape.serial, None)
+    array = state.array
+    chain: dict[int, Any] = {}
+    while isinstance(array, np.ndarray):
+        if tape.locked.pop(id(array), None) is not None:
+            chain[id(array)] = array
+        array = array.base
+    unlock(chain)
+    tape.samples = [(a, s) for a, s in tape.samples if a is not state.array]

@@ -1,0 +1,190 @@
+"""Backward passes over the tape of the tensors that a user holds.
+
+A pass is one reverse sweep, stopped wherever somebody wants to know a gradient: the compiled sweep runs to where the
+gradient is complete, hands it out, and goes on. So gradients of parameters come as soon as nothing is added to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tape.adjoints import Adjoints
+from tape.compiled import CHECKED
+from tape.errors import InvalidBackprop
+from tape.imperative.hooks import hooked
+from tape.machine import KEEP, adjoint_of
+from tape.record import handle
+from tape.sweep import uses
+from tape.tensor import Tensor
+from tape.wengert import SMALL, Tape
+
+
+class Pass(Adjoints):
+    """One backward pass.
+
+    Parameters
+    ----------
+    tape : Tape
+    roots : list of Tensor
+        Handles of the tape.
+    variables : list of Variable
+        The leaves whose gradients are wanted.
+    kept : list of Tensor
+        Handles whose gradients are wanted too.
+    """
+
+    def __init__(self, tape: Tape, roots: list[Tensor], variables: list[Any] | None, kept: list[Tensor]) -> None:
+        last = max(t._slot for t in roots)
+        self.slots: dict[int, tuple[Any, list[int]]] = {}
+        chosen = None if variables is None else {id(v) for v in variables}
+        for slot, v in tape.leaves.items():
+            if slot <= last and slot in tape.inputs and (chosen is None or id(v) in chosen):
+                self.slots.setdefault(id(v), (v, []))[1].append(slot)
+        wanted = [at(tape, slot) for _, slots in self.slots.values() for slot in slots]
+        cleared = [at(tape, slot) for slot in tape.cleared if slot <= last]
+        super().__init__(tape, wanted + cleared, roots)
+        self.kept = {t._slot: t for t in kept if t._slot <= last}
+        self.gradients: dict[int, Any] = {}
+        self.used = self.memory.last_use
+        try:
+            self.prepare()
+            self._check(cleared)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self, cleared: list[Tensor]) -> None:
+        """Find what the roots depend on; raise if there is nothing, or something that was cleared."""
+        first, last = self.first, self.last
+        self.used[first : last + 1].fill(-1)
+        for number, y in enumerate(self.outputs):
+            if y._slot < first or self.active[y._slot] == 0:
+                raise no_gradient(number)
+            self.used[y._slot] = y._slot
+        uses(self.machine, first, last)
+        for t in cleared:
+            if self.used[t._slot] >= 0:
+                raise was_cleared(f"of shape {t.shape}")
+
+    def depends(self, slot: int) -> bool:
+        """Tell whether the roots depend on a slot that has a gradient."""
+        return self.first <= slot <= self.last and bool(self.used[slot] >= 0) and bool(self.active[slot])
+
+    def reached(self) -> np.ndarray[Any, Any]:
+        """Give for every slot of the tape whether it has a gradient and the roots depend on it."""
+        found = np.zeros(self.tape.count, np.bool_)
+        span = slice(self.first, self.last + 1)
+        found[span] = (self.used[span] >= 0) & (self.active[span] != 0)
+        return found
+
+    def groups(self) -> list[tuple[Any, list[int]]]:
+        """List the wanted variables that the roots depend on, with their slots."""
+        found = [(v, [s for s in slots if self.used[s] >= 0]) for v, slots in self.slots.values()]
+        return [(v, slots) for v, slots in found if slots]
+
+    # ------------------------------------------------------------ running
+    def stream(self, seeds: list[Any]) -> Iterator[tuple[Any, Any]]:
+        """Sweep, and give each variable with its gradient as soon as that is complete."""
+        events = self._events()
+        self._make_room()
+        for y, seed in zip(self.outputs, seeds, strict=True):
+            self._deliver(y._slot, seed)
+        e = self.last
+        for place, slot, v in events:
+            self.advance(e, place + 1)
+            e = place
+            if v is None:
+                self._pass_through(slot)
+                e -= 1
+            else:
+                yield v, self._complete(v)
+        self.advance(e, self.first)
+
+    def _events(self) -> list[tuple[int, int, Any]]:
+        """List where to stop: before which entry, for which slot or variable; last first."""
+        events: list[tuple[int, int, Any]] = []
+        for v, slots in self.groups():
+            first = min(int(self.used[s]) for s in slots)
+            # A leaf that is itself a root is read by nobody.
+            events.append((first if first in slots else first - 1, -1, v))
+        stops = {s for s in (*self.kept, *self.tape.hooks) if self.depends(s) and s not in self.tape.leaves}
+        events += [(s, s, None) for s in stops]
+        events.sort(key=lambda event: event[:2], reverse=True)
+        return events
+
+    def _make_room(self) -> None:
+        """Let large gradients be computed where they will stay. The sign says that nothing has been written there."""
+        if CHECKED:
+            return
+        for t in (*self.wanted, *self.kept.values()):
+            if t._layout.nbytes > SMALL and self.depends(t._slot):
+                result = np.empty(t._layout.shape, t._layout.dtype)
+                self.results[t._slot] = result
+                self.addresses[t._slot] = -result.ctypes.data
+
+    def _pass_through(self, slot: int) -> None:
+        """Note the complete gradient of a slot, let hooks replace it, and process the entry."""
+        layout = self.tape.layout(slot)
+        hooks = self.tape.hooks.get(slot)
+        if hooks:
+            g = self.view(slot, layout)
+            old = np.zeros(layout.shape, layout.dtype) if g is None else g.copy()
+            new = hooked(hooks, old)
+            if new is not old:
+                self._replace(slot, new)
+        if slot in self.kept:
+            self.gradients[slot] = self.gradient(handle(self.tape, slot, None, layout))
+        if slot not in self.results:
+            self.advance(slot, slot)
+            return
+        # Its memory is given away, so the sweep must not use it again.
+        self.state[KEEP] = 1
+        self.advance(slot, slot)
+        self.state[KEEP] = 0
+        self.addresses[slot] = 0
+        del self.results[slot]
+
+    def _replace(self, slot: int, new: Any) -> None:
+        layout = self.tape.layout(slot)
+        if layout.cell:
+            self.cells[slot] = new
+            return
+        adjoint_of(self.machine, slot)
+        target = self.view(slot, layout)
+        assert target is not None
+        target[...] = new
+
+    def _complete(self, v: Any) -> Any:
+        """Give the gradient of a variable: the sum over its leaves on the tape."""
+        total: Any = None
+        for slot in self.slots[id(v)][1]:
+            if self.used[slot] >= 0:
+                g = self.gradient(at(self.tape, slot))
+                self.results.pop(slot, None)
+                total = g if total is None else np.asarray(total + g)
+        return hooked(v._state.hooks, total) if v._state.hooks else total
+
+
+def at(tape: Tape, slot: int) -> Tensor:
+    """Give a handle of a slot whose value does not matter."""
+    return handle(tape, slot, None, tape.layout(slot))
+
+
+def no_gradient(number: int) -> InvalidBackprop:
+    """Make the error for a root that depends on nothing that requires a gradient."""
+    return InvalidBackprop(
+        f"element {number} of tensors does not require grad and does not have a grad_fn: it depends on no tensor that "
+        "requires a gradient. Make the inputs with `tensor(data, requires_grad=True)`, and compute outside of no_grad()"
+    )
+
+
+def was_cleared(what: str) -> InvalidBackprop:
+    """Make the error for a pass over something that an earlier pass has cleared."""
+    return InvalidBackprop(
+        f"the computation behind a tensor {what} was cleared by an earlier backward pass, so nothing can be propagated "
+        "through it a second time: say retain_graph=True in the first pass if there are several, or compute the tensor "
+        "again"
+    )
