@@ -85,7 +85,7 @@ class Trace:
         if not callable(function):
             raise InputError(f"the first argument must be the function, but it is {named(function)}")
         self.before = outer = current.tape
-        self.unpruned = contextlib.ExitStack()
+        self.unpruned: Any = None
         if Tensor.held_by_users:
             args, kwargs, outer = self._within(args, kwargs)
         self.keep = keep and outer is None
@@ -117,7 +117,8 @@ class Trace:
             leaves = containers.flatten((args, kwargs))[0]
             outer = next((x._tape for x in leaves if isinstance(x, Tensor) and x._tape.persistent), None)
         if outer is not None and outer.persistent:
-            self.unpruned.enter_context(outer.unpruned())
+            self.unpruned = outer.unpruned()
+            self.unpruned.__enter__()
         return args, kwargs, outer
 
     def __enter__(self) -> Trace:
@@ -129,7 +130,8 @@ class Trace:
 
     def _leave(self, *, failed: bool) -> None:
         current.tape = self.before
-        self.unpruned.close()
+        if self.unpruned is not None:
+            self.unpruned.__exit__(None, None, None)
         if self.keep and not failed:
             self.tape.seal()
         elif self.outer is None:
