@@ -16,6 +16,8 @@ from tape.errors import ConstantChangedError
 
 _guard = threading.Lock()
 _locks: dict[int, list[Any]] = {}
+_unlocking: list[list[int]] = []
+"""What is to be unlocked."""
 _waiting: list[np.ndarray[Any, Any]] = []
 """Views to make writeable again once their owner is."""
 
@@ -40,25 +42,43 @@ def lock(locked: dict[int, Any], array: np.ndarray[Any, Any]) -> None:
                 link.flags.writeable = False
             held[1] += 1
             locked[key] = link
+    _work_off()
 
 
 def unlock(locked: dict[int, Any]) -> None:
-    """Undo `lock` for all arrays in `locked`."""
+    """Undo `lock` for all arrays in `locked`.
+
+    Python may collect a tape at any time, also while this thread is in here; so nobody waits for the guard, and who has
+    it does the work of the others too.
+    """
     if not locked:
         return
-    with _guard:
-        for key in locked:
-            held = _locks[key]
-            held[1] -= 1
-            if held[1] == 0:
-                del _locks[key]
-                _waiting.append(held[0])
-        # Owners first: a view may be written to only if its owner may.
-        for link in sorted(_waiting, key=lambda link: link.base is not None):
-            if link.base is None or not isinstance(link.base, np.ndarray) or link.base.flags.writeable:
-                link.flags.writeable = True
-        _waiting[:] = [link for link in _waiting if not link.flags.writeable]
+    _unlocking.append(list(locked))
     locked.clear()
+    _work_off()
+
+
+def _work_off() -> None:
+    while _unlocking and _guard.acquire(blocking=False):
+        try:
+            while _unlocking:
+                _unlock(_unlocking.pop())
+        finally:
+            _guard.release()
+
+
+def _unlock(keys: list[int]) -> None:
+    for key in keys:
+        held = _locks[key]
+        held[1] -= 1
+        if held[1] == 0:
+            del _locks[key]
+            _waiting.append(held[0])
+    # Owners first: a view may be written to only if its owner may.
+    for link in sorted(_waiting, key=lambda link: link.base is not None):
+        if link.base is None or not isinstance(link.base, np.ndarray) or link.base.flags.writeable:
+            link.flags.writeable = True
+    _waiting[:] = [link for link in _waiting if not link.flags.writeable]
 
 
 COPIED = 1 << 18

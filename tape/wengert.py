@@ -186,6 +186,8 @@ class Tape:
         A number that no other tape has.
     persistent : bool
         Whether the tape lives as long as the handles of its slots, instead of one call.
+    unknown : bool
+        Whether there may be handles that nobody knows of, so that no memory may be used again.
     count : int
         The number of entries.
     constants : dict
@@ -244,6 +246,7 @@ class Tape:
         "taken",
         "thread",
         "top",
+        "unknown",
         "unused",
         "views",
         "weak",
@@ -255,7 +258,7 @@ class Tape:
         self.owner = self.thread = get_ident()
         self.held = 0
         self.serial = next(_serials)
-        self.persistent = False
+        self.persistent = self.unknown = False
         self.bytes, self.budget = 0, BUDGET
         entries: Any = self.workspace.entries
         self.buffer = memoryview(entries).cast("B")
@@ -451,8 +454,9 @@ class Tape:
         self.buffer = memoryview(b"")
         self.chunk = nothing
         self.workspace = _closed
-        space.trim()
-        _idle.workspaces.append(space)
+        if not self.unknown:
+            space.trim()
+            _idle.workspaces.append(space)
 
 
 _closed: Any = None

@@ -11,7 +11,7 @@ import numpy as np
 
 from tape.adjoint import Hooks, pull_back
 from tape.arguments import described
-from tape.current import current, paused, recording_to
+from tape.current import current, recording_to
 from tape.errors import InvalidBackprop, InvalidGradient
 from tape.imperative import lifetime
 from tape.imperative.hooks import hooked
@@ -180,6 +180,19 @@ def forget(t: Tensor) -> None:
     clearing.carry_out({})
 
 
+def _paused(stream: Iterator[Any]) -> Iterator[Any]:
+    """Go through a stream that computes with nothing recorded, while what is done with its items may be."""
+    while True:
+        outer, current.tape = current.tape, None
+        try:
+            item = next(stream, None)
+        finally:
+            current.tape = outer
+        if item is None:
+            return
+        yield item
+
+
 def _as_tensor(g: Any, t: Tensor) -> Any:
     return g if isinstance(g, Tensor) else constant(np.array(g, t._layout.dtype))
 
@@ -340,12 +353,7 @@ class _Work:
         outer, current.imperative = current.imperative, None
         tape.hold(BUSY)
         try:
-            stream = steps.stream(self.seeds)
-            while True:
-                with paused():
-                    pair = next(stream, None)
-                if pair is None:
-                    break
+            for pair in _paused(steps.stream(self.seeds)):
                 if clearing is not None and not clearing.left:
                     lifetime.let_go(tape, pair[0])
                 yield pair

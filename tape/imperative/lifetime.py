@@ -37,7 +37,7 @@ def busy() -> StaleTensorError:
 
 
 def live(tape: Tape) -> list[Tensor]:
-    """Find all handles of a tape."""
+    """Find all handles of a tape, whose owner is noted as unknown if there may be others."""
     expected = sys.getrefcount(tape) - _OTHERS
     found: list[Tensor] = []
     for generation in (0, 1, 2):
@@ -47,7 +47,31 @@ def live(tape: Tape) -> list[Tensor]:
                 found.append(t)
                 if len(found) == expected:
                     return found
+    tape.unknown = _unexplained(tape) > len(found)
     return found
+
+
+def _unexplained(tape: Tape) -> int:
+    """Count the references to a tape that are neither local variables nor held by objects which are no handles."""
+    count = sys.getrefcount(tape) - 1
+    for holder in gc.get_referrers(tape):
+        if type(holder) not in _KINDS:
+            count -= _times(gc.get_referents(holder), tape)
+    frame: Any = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        # What a nested function uses is held by a cell, which is among the holders.
+        names = set(code.co_varnames) - set(code.co_cellvars)
+        count -= _times([x for name, x in frame.f_locals.items() if name in names], tape)
+        frame = frame.f_back
+    return count
+
+
+def _times(values: list[Any], tape: Tape) -> int:
+    count = 0
+    for x in values:
+        count += x is tape
+    return count
 
 
 class _Counted:
@@ -71,6 +95,9 @@ def relieve(tape: Tape) -> None:
     """Prune a tape that has grown, and let it grow again to twice of what is left."""
     tape.free(CROWDED)
     handles = live(tape)
+    if tape.unknown:
+        tape.budget = 2 * tape.bytes
+        return
     settle(handles)
     _prune(tape, handles, None)
     tape.free(CROWDED)
@@ -138,7 +165,7 @@ class Clearing:
             _release(t, False, None, blocks, taken)
         if taken:
             tape.released = [block for k, block in enumerate(tape.released) if k not in taken]
-        if not self.left:
+        if not self.left or tape.unknown:
             tape.close()
             return
         assert self.cut is not None

@@ -88,6 +88,10 @@ class Pass(Adjoints):
     # ------------------------------------------------------------ running
     def stream(self, seeds: list[Any]) -> Iterator[tuple[Any, Any]]:
         """Sweep, and give each variable with its gradient as soon as that is complete."""
+        if len(self.outputs) == 1 and self.last in self.kept and self.last not in self.tape.hooks:
+            # Nothing can be added to the gradient of the only root.
+            layout = self.kept.pop(self.last)._layout
+            self.gradients[self.last] = np.array(seeds[0], layout.dtype)
         events = self._events()
         self._make_room()
         for y, seed in zip(self.outputs, seeds, strict=True):
