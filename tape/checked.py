@@ -113,8 +113,10 @@ _sweeps: dict[int, tuple[Any, Blocks]] = {}
 """For each machine whose sweep may run: its tape and its memory."""
 
 
-def watch(machine: int, tape: Any, blocks: Blocks) -> None:
-    """Let the sweeps of a machine touch these blocks, until its tape is finished."""
+def watch(machine: int, tape: Any, blocks: Blocks, *, again: bool = False) -> None:
+    """Let the sweeps of a machine touch these blocks, until its tape is finished; `again` if one is under way."""
+    if again:
+        blocks.moving = _sweeps[machine][1].moving
     _sweeps[machine] = tape, blocks
 
 

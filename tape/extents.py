@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tape.memory import Sweep
 
 
-def watch(sweep: Sweep) -> None:
+def watch(sweep: Sweep, *, again: bool = False) -> None:
     """Register the memory of a sweep, except the adjoints of arrays: the sweep notes those as it hands them out."""
     tape, space, memory = sweep.tape, sweep.tape.workspace, sweep.memory
     fixed = [
@@ -43,7 +43,7 @@ def watch(sweep: Sweep) -> None:
         arena, address = memory.arena
         return address, address + len(arena)
 
-    checked.watch(sweep.machine, tape, checked.Blocks(fixed, numbers, room))
+    checked.watch(sweep.machine, tape, checked.Blocks(fixed, numbers, room), again=again)
 
 
 def _whole(array: np.ndarray[Any, Any], name: str) -> checked.Block:

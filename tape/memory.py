@@ -14,7 +14,21 @@ from tape import extents, kernels, second_kernels, table
 from tape.compiled import CHECKED
 from tape.errors import KernelError
 from tape.layout import Layout
-from tape.machine import ACTIVE, LIMIT, NEEDED, STATE, TOP, WANTED
+from tape.machine import (
+    ACTIVE,
+    ENTRIES,
+    LIMIT,
+    NEEDED,
+    OPERANDS,
+    OPERANDS_SIZE,
+    POOL,
+    POOL_SIZE,
+    ROWS,
+    STATE,
+    TABLE,
+    TOP,
+    WANTED,
+)
 from tape.sweep import activate, mark, reset
 from tape.tensor import Tensor
 from tape.wengert import KERNEL, OPCODE, READY, RETAINED, SCALARS, Tape, aligned, nothing
@@ -146,7 +160,8 @@ class Sweep:
         memory.heads.fill(0)
         self.active, self.cells, self.state = memory.active, memory.cells, memory.state
         self.addresses = memory.addresses
-        entries, table, pool, operands = space.addresses()
+        self.known = space.addresses()
+        entries, table, pool, operands = self.known
         _pack_state(
             memory.words, 0,
             tape.count, entries, memory.cells_at, memory.active_at, len(space.table), table, len(space.pool), pool,
@@ -162,6 +177,17 @@ class Sweep:
         """Hand the memory to the next sweep."""
         self.memory.trim()
         _idle.memories.append(self.memory)
+
+    def refit(self) -> None:
+        """Look again where entries and instructions are, for something may have been recorded."""
+        space = self.tape.workspace
+        if space.addresses() is self.known:
+            return
+        self.known = space.addresses()
+        self.state[[ENTRIES, TABLE, POOL, OPERANDS]] = self.known
+        self.state[[ROWS, POOL_SIZE, OPERANDS_SIZE]] = len(space.table), len(space.pool), len(space.operands)
+        if CHECKED:
+            extents.watch(self, again=True)
 
     def activate(self) -> None:
         """Mark the slots that depend on a wanted one, and have the kernels that they need compiled."""

@@ -47,7 +47,7 @@ def prune(tape: Tape, handles: list[Tensor], cut: np.ndarray[Any, Any] | None = 
     needed = np.zeros(count, np.bool_)
     needed[[t._slot for t in handles]] = True
     arities, kinds = (np.ascontiguousarray(space.table[:, column]) for column in (ARITY, KIND))
-    find_needed(entries, arities, kinds, space.operands, _arities_of_numbers(), cut, needed)
+    find_needed(entries, arities, kinds, space.operands, arities_of_numbers(), cut, needed)
     new = np.where(needed, np.cumsum(needed) - 1, -1)
     # Where the values stand must be known before the entries move.
     memory = _Memory(tape, np.flatnonzero(needed))
@@ -61,7 +61,7 @@ def prune(tape: Tape, handles: list[Tensor], cut: np.ndarray[Any, Any] | None = 
     return new
 
 
-def _arities_of_numbers() -> np.ndarray[Any, Any]:
+def arities_of_numbers() -> np.ndarray[Any, Any]:
     """Give for each opcode how many numbers it takes."""
     return np.array([op.nin if isinstance(op, Elementwise) else 0 for op in OPS[:SCALARS]], np.int64)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import struct
-import sys
 import threading
 from _thread import get_ident
 from collections.abc import Iterable, Iterator
@@ -50,8 +49,8 @@ REMEMBERED = 2
 RETAINED = 1 << 29
 """Bytes of large buffers that a thread keeps for the next tape."""
 
-PAUSED, BUSY, CROWDED, WATCHED = 1, 2, 4, 8
-"""Why a tape is held: under `no_grad`, during a sweep, because it should be pruned first, by `detect_anomaly`."""
+PAUSED, CROWDED, WATCHED = 1, 2, 4
+"""Why a tape is held: under `no_grad`, because it should be pruned first, by `detect_anomaly`."""
 HELD = -1
 """The owner of a tape that is held: every operation then goes the long way round, which asks why."""
 BUDGET = 1 << 26
@@ -188,6 +187,8 @@ class Tape:
         Whether the tape lives as long as the handles of its slots, instead of one call.
     unknown : bool
         Whether there may be handles that nobody knows of, so that no memory may be used again.
+    pinned : int
+        How many are under way that refer to slots, which must keep their numbers.
     count : int
         The number of entries.
     constants : dict
@@ -238,6 +239,7 @@ class Tape:
         "locked",
         "owner",
         "persistent",
+        "pinned",
         "plain",
         "released",
         "samples",
@@ -259,7 +261,7 @@ class Tape:
         self.held = 0
         self.serial = next(_serials)
         self.persistent = self.unknown = False
-        self.bytes, self.budget = 0, BUDGET
+        self.bytes, self.budget, self.pinned = 0, BUDGET, 0
         entries: Any = self.workspace.entries
         self.buffer = memoryview(entries).cast("B")
         self.count = 0
@@ -383,7 +385,7 @@ class Tape:
     def spend(self, nbytes: int) -> None:
         """Note that entries or values take so much more memory."""
         self.bytes += nbytes
-        if self.bytes > self.budget and self.persistent:
+        if self.bytes > self.budget and self.persistent and not self.pinned:
             self.hold(CROWDED)
 
     # ------------------------------------------------------------ life
@@ -402,11 +404,11 @@ class Tape:
     @contextlib.contextmanager
     def unpruned(self) -> Iterator[None]:
         """Let slots keep their numbers meanwhile."""
-        budget, self.budget = self.budget, sys.maxsize
+        self.pinned += 1
         try:
             yield
         finally:
-            self.budget = budget
+            self.pinned -= 1
             self.spend(0)
 
     def readable(self) -> None:

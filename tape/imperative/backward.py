@@ -17,9 +17,8 @@ from tape.imperative import lifetime
 from tape.imperative.hooks import hooked
 from tape.imperative.sweeping import Pass, at, no_gradient, was_cleared
 from tape.imperative.variable import Variable, constant
-from tape.record import handle
 from tape.tensor import Tensor
-from tape.wengert import BUSY, PAUSED, WATCHED, Tape
+from tape.wengert import PAUSED, WATCHED, Tape
 
 
 def backward(
@@ -64,7 +63,8 @@ def backward(
     retain = create_graph if retain_graph is None else retain_graph
     wanted = None if inputs is None else _inputs(inputs)
     work = _Work(_listed(tensors), _seeds(tensors, grad_tensors), wanted, retain=retain, create_graph=create_graph)
-    for v, g in work.run():
+    # The pass ends before anything is computed with recorded gradients of earlier ones.
+    for v, g in list(work.run()):
         _accumulate(v, g)
 
 
@@ -266,11 +266,13 @@ def seed_of(root: Any, seed: Any, *, recorded: bool = False) -> Any:
 
 
 def _accumulate(t: Any, g: Any) -> None:
-    if isinstance(t, Variable):
-        old = t._state.grad
-        t._state.grad = g if old is None else old + g if isinstance(g, Tensor) else np.asarray(old + g)
-    else:
+    if not isinstance(t, Variable):
         t._tape.gradients[t._slot] = g
+        return
+    old = t._state.grad
+    if isinstance(old, Tensor) and not isinstance(g, Tensor):
+        old = old.numpy()
+    t._state.grad = g if old is None else old + g if isinstance(g, Tensor) else np.asarray(old + g)
 
 
 class _Work:
@@ -309,18 +311,17 @@ class _Work:
                 "this tensor belongs to a function that `grad` or its kin is differentiating; backward is for what is "
                 "computed from tensors made by `tensor(...)`, outside of such a function"
             )
-        if tape.held & BUSY:
-            raise lifetime.busy()
         held = tape.held & (PAUSED | WATCHED)
         tape.free(held)
         try:
-            if tape.held:
+            if tape.held and not tape.pinned:
                 lifetime.relieve(tape)
             # Before anything here refers to the tape: the references to it tell how many handles there are.
             self.handles = lifetime.live(tape)
             lifetime.settle(self.handles)
-            roots = [handle(tape, t._slot, t._value, t._layout) for t in self.roots]
-            self.steps = Pass(tape, roots, *self._wanted(tape))
+            roots = [at(tape, t._slot, t._value) for t in self.roots]
+            variables, kept = self._wanted(tape)
+            self.steps = Pass(tape, roots, variables, kept, asked=bool(self.asked))
         finally:
             tape.hold(held)
         self.tape, self.length = tape, tape.count
@@ -350,23 +351,22 @@ class _Work:
     def _swept(self) -> Iterator[tuple[Any, Any]]:
         tape, steps = self.tape, self.steps
         clearing = None if self.retain else lifetime.Clearing(tape, self.handles, steps.depends, steps.reached)
-        outer, current.imperative = current.imperative, None
-        tape.hold(BUSY)
+        tape.pinned += 1
         try:
             for pair in _paused(steps.stream(self.seeds)):
-                if clearing is not None and not clearing.left:
+                if clearing is not None and not clearing.left and tape.pinned == 1:
                     lifetime.let_go(tape, pair[0])
                 yield pair
         finally:
-            tape.free(BUSY)
+            tape.pinned -= 1
+            if clearing is not None and tape.count != self.length:
+                clearing = lifetime.Clearing(tape, lifetime.live(tape), steps.depends, steps.reached)
             steps.close()
             found = steps.gradients if self.wanted is None else {}
             if clearing is None:
                 tape.gradients = found
             else:
                 clearing.carry_out(found)
-            if tape.workspace is not None:
-                current.imperative = outer
         for t, slot in self.asked:
             if slot in steps.gradients:
                 yield t, steps.gradients[slot]

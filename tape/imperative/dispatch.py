@@ -21,7 +21,7 @@ from tape.imperative.variable import Parameter, Variable, attach, constant, pers
 from tape.layout import CODES
 from tape.tensor import Tensor
 from tape.views import ViewRule, watch
-from tape.wengert import BUSY, CROWDED, PAUSED, WATCHED, Tape
+from tape.wengert import CROWDED, PAUSED, WATCHED, Tape
 
 
 def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -106,10 +106,8 @@ def _tape_for(found: list[Tensor]) -> Tape | None:
 
 
 def _admit(tape: Tape) -> None:
-    """Let an operation onto a tape that is held, if there is no reason against it."""
-    if tape.held & BUSY:
-        raise lifetime.busy()
-    if tape.held & CROWDED:
+    """Let an operation onto a tape that is held, after it was pruned if that is the reason."""
+    if tape.held & CROWDED and not tape.pinned:
         lifetime.relieve(tape)
 
 
@@ -387,7 +385,7 @@ def _install() -> None:
         "__float__": _float,
         "__array__": _as_array,
         "__copy__": _unary(operator.pos),
-        "__deepcopy__": lambda v, memo: v._copied(memo),
+        "__deepcopy__": lambda v, _: v._copied(),
         "__hash__": None,
         "T": property(_unary(np.transpose)),
         "copy": lambda v, order="C": apply(operator.methodcaller("copy", order), (v,), {}),

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tape.adjoint import Marks
 from tape.arguments import described
 from tape.errors import InplaceError, InvalidBackprop, InvalidGradient
 from tape.imperative import backward as passes
@@ -16,7 +15,7 @@ from tape.imperative.graph import node_of
 from tape.imperative.hooks import HookHandle
 from tape.imperative.storage import Storage
 from tape.imperative.variable import State, Variable, constant, integral, made
-from tape.record import handle
+from tape.linked import linked
 from tape.tensor import Tensor
 
 
@@ -29,8 +28,8 @@ def _requires_grad(self: Tensor) -> bool:
     tape = self._tape
     if self._layout.dtype.kind != "f":
         return False
-    inputs = [handle(tape, slot, None, tape.layout(slot)) for slot in (*tape.inputs, *tape.cleared)]
-    return bool(inputs) and Marks(tape, inputs, max(self._slot, min(t._slot for t in inputs)))[self._slot]
+    inputs = [slot for slot in (*tape.inputs, *tape.cleared) if slot <= self._slot]
+    return bool(inputs) and bool(linked(tape, [self._slot])[inputs].any())
 
 
 def _set_requires_grad(self: Tensor, value: bool) -> None:
@@ -163,6 +162,10 @@ def _detach_in_place(self: Any) -> Any:
         return self
     if getattr(self, "_base", None) is not None:
         raise InplaceError("can't detach views in place: use detach()")
+    for reference in getattr(self, "_views", None) or ():
+        view = reference()
+        if view is not None:
+            view._base = None
     lifetime.become(self, State(self.numpy(), False))
     return self
 
@@ -191,6 +194,7 @@ def _set_data(self: Any, value: Any) -> None:
         self._state.array = np.array(value, self.dtype)
         self._state.storage = Storage(self._state.array)
         self._state.storage.add(self._state)
+        self._state.attached.clear()
         self._layout = made(Variable, self._state)._layout
         return
     self._state.storage.unshare()

@@ -16,7 +16,6 @@ import numpy as np
 
 from tape.adjoint import Marks
 from tape.constants import unlock
-from tape.errors import StaleTensorError
 from tape.imperative.storage import Storage
 from tape.imperative.variable import State, Variable
 from tape.inplace import Filling, Stale
@@ -26,14 +25,6 @@ from tape.tensor import Tensor
 from tape.wengert import BUDGET, CROWDED, SMALL, Tape
 
 _KINDS = {Tensor, Stale, Filling}
-
-
-def busy() -> StaleTensorError:
-    """Make the error for an operation on a tape that is being swept."""
-    return StaleTensorError(
-        "a backward pass is under way over the computation that this tensor belongs to: operations on it can go on "
-        "when that has ended. In a hook, or a loop over `backward_pairs`, compute with parameters and gradients only"
-    )
 
 
 def live(tape: Tape) -> list[Tensor]:
@@ -147,6 +138,8 @@ class Clearing:
         self.over: list[Tensor] = []
         rest: list[Tensor] = []
         for t in handles:
+            if isinstance(t, Variable):  # another pass, inside of this one, has cleared it
+                continue
             (self.over if depends(t._slot) or t._slot in tape.leaves else rest).append(t)
         self.left = _survivors(tape, rest) if rest else []
         self.constant = [t for t in rest if not any(t is other for other in self.left)] if self.left else rest
@@ -165,6 +158,8 @@ class Clearing:
             _release(t, False, None, blocks, taken)
         if taken:
             tape.released = [block for k, block in enumerate(tape.released) if k not in taken]
+        if tape.pinned:  # by a pass around this one, which will do the rest
+            return
         if not self.left or tape.unknown:
             tape.close()
             return

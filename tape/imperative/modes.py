@@ -30,7 +30,9 @@ def _switch(mode: bool) -> Before:
 
 def _restore(before: Before) -> None:
     current.enabled, held = before
-    for tape, paused in held:
+    known = [tape for tape, _ in held]
+    new = [(t, 0 if current.enabled else PAUSED) for t in (imperative(),) if t is not None and t not in known]
+    for tape, paused in (*held, *new):
         if paused:
             tape.hold(PAUSED)
         else:

@@ -15,8 +15,9 @@ from tape.adjoints import Adjoints
 from tape.compiled import CHECKED
 from tape.errors import InvalidBackprop
 from tape.imperative.hooks import hooked
+from tape.layout import Layout
+from tape.linked import linked
 from tape.machine import KEEP, adjoint_of
-from tape.record import handle
 from tape.sweep import uses
 from tape.tensor import Tensor
 from tape.wengert import SMALL, Tape
@@ -34,16 +35,23 @@ class Pass(Adjoints):
         The leaves whose gradients are wanted.
     kept : list of Tensor
         Handles whose gradients are wanted too.
+    asked : bool
+        Whether the handles were asked for by name.
     """
 
-    def __init__(self, tape: Tape, roots: list[Tensor], variables: list[Any] | None, kept: list[Tensor]) -> None:
+    def __init__(
+        self, tape: Tape, roots: list[Any], variables: list[Any] | None, kept: list[Tensor], *, asked: bool = False
+    ) -> None:
         last = max(t._slot for t in roots)
         self.slots: dict[int, tuple[Any, list[int]]] = {}
         chosen = None if variables is None else {id(v) for v in variables}
         for slot, v in tape.leaves.items():
-            if slot <= last and slot in tape.inputs and (chosen is None or id(v) in chosen):
+            if slot <= last and slot in tape.inputs and v._state.requires_grad and (chosen is None or id(v) in chosen):
                 self.slots.setdefault(id(v), (v, []))[1].append(slot)
         wanted = [at(tape, slot) for _, slots in self.slots.values() for slot in slots]
+        if asked:
+            # Whatever they depend on, their gradients are to be passed on to.
+            wanted += [at(tape, slot) for slot in tape.inputs if slot <= last]
         cleared = [at(tape, slot) for slot in tape.cleared if slot <= last]
         super().__init__(tape, wanted + cleared, roots)
         self.kept = {t._slot: t for t in kept if t._slot <= last}
@@ -60,18 +68,33 @@ class Pass(Adjoints):
         """Find what the roots depend on; raise if there is nothing, or something that was cleared."""
         first, last = self.first, self.last
         self.used[first : last + 1].fill(-1)
-        for number, y in enumerate(self.outputs):
-            if y._slot < first or self.active[y._slot] == 0:
-                raise no_gradient(number)
-            self.used[y._slot] = y._slot
+        for y in self.outputs:
+            if y._slot >= first and self.active[y._slot]:
+                self.used[y._slot] = y._slot
         uses(self.machine, first, last)
         for t in cleared:
             if self.used[t._slot] >= 0:
-                raise was_cleared(f"of shape {t.shape}")
+                raise was_cleared(f"of shape {t._layout.shape}")
+        # What is depended on with a slope of zero everywhere has a gradient of zeros.
+        self.flat: np.ndarray[Any, Any] | None = None
+        slots = [s for _, slots in self.slots.values() for s in slots]
+        if any(not self.depends(s) for s in (*slots, *(y._slot for y in self.outputs), *self.kept)):
+            self.flat = linked(self.tape, [y._slot for y in self.outputs])
+            inputs = list(self.tape.inputs)
+            for number, y in enumerate(self.outputs):
+                if (
+                    not self.depends(y._slot)
+                    and not linked(self.tape, [y._slot])[[s for s in inputs if s <= y._slot]].any()
+                ):
+                    raise no_gradient(number)
 
     def depends(self, slot: int) -> bool:
         """Tell whether the roots depend on a slot that has a gradient."""
         return self.first <= slot <= self.last and bool(self.used[slot] >= 0) and bool(self.active[slot])
+
+    def _flat(self, slot: int) -> bool:
+        """Tell whether the roots depend on a slot, but with a slope of zero everywhere."""
+        return self.flat is not None and slot <= self.last and bool(self.flat[slot]) and not self.depends(slot)
 
     def reached(self) -> np.ndarray[Any, Any]:
         """Give for every slot of the tape whether it has a gradient and the roots depend on it."""
@@ -85,6 +108,10 @@ class Pass(Adjoints):
         found = [(v, [s for s in slots if self.used[s] >= 0]) for v, slots in self.slots.values()]
         return [(v, slots) for v, slots in found if slots]
 
+    def _host(self, e: int) -> None:
+        super()._host(e)
+        self.refit()
+
     # ------------------------------------------------------------ running
     def stream(self, seeds: list[Any]) -> Iterator[tuple[Any, Any]]:
         """Sweep, and give each variable with its gradient as soon as that is complete."""
@@ -95,17 +122,25 @@ class Pass(Adjoints):
         events = self._events()
         self._make_room()
         for y, seed in zip(self.outputs, seeds, strict=True):
-            self._deliver(y._slot, seed)
+            if self.depends(y._slot):
+                self._deliver(y._slot, seed)
         e = self.last
         for place, slot, v in events:
             self.advance(e, place + 1)
-            e = place
+            e = min(e, place)
             if v is None:
                 self._pass_through(slot)
                 e -= 1
             else:
                 yield v, self._complete(v)
+                self.refit()
         self.advance(e, self.first)
+        for v, slots in self.slots.values():
+            if any(map(self._flat, slots)) and not any(map(self.depends, slots)):
+                yield v, np.zeros(v.shape, v.dtype)
+        for slot, t in self.kept.items():
+            if self._flat(slot):
+                self.gradients[slot] = np.zeros(t.shape, t.dtype)
 
     def _events(self) -> list[tuple[int, int, Any]]:
         """List where to stop: before which entry, for which slot or variable; last first."""
@@ -137,10 +172,11 @@ class Pass(Adjoints):
             g = self.view(slot, layout)
             old = np.zeros(layout.shape, layout.dtype) if g is None else g.copy()
             new = hooked(hooks, old)
+            self.refit()
             if new is not old:
                 self._replace(slot, new)
         if slot in self.kept:
-            self.gradients[slot] = self.gradient(handle(self.tape, slot, None, layout))
+            self.gradients[slot] = self.gradient(at(self.tape, slot))
         if slot not in self.results:
             self.advance(slot, slot)
             return
@@ -172,9 +208,18 @@ class Pass(Adjoints):
         return hooked(v._state.hooks, total) if v._state.hooks else total
 
 
-def at(tape: Tape, slot: int) -> Tensor:
-    """Give a handle of a slot whose value does not matter."""
-    return handle(tape, slot, None, tape.layout(slot))
+class Place:
+    """A slot as sweeps are told it: no handle, so it neither keeps the slot alive nor refers to the tape."""
+
+    __slots__ = ("_layout", "_slot", "_value")
+
+    def __init__(self, slot: int, layout: Layout, value: Any = None) -> None:
+        self._slot, self._layout, self._value = slot, layout, value
+
+
+def at(tape: Tape, slot: int, value: Any = None) -> Any:
+    """Give the place of a slot."""
+    return Place(slot, tape.layout(slot), value)
 
 
 def no_gradient(number: int) -> InvalidBackprop:

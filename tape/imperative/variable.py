@@ -80,6 +80,12 @@ class Variable(Tensor):
     def _on(self, tape: Tape) -> Tensor:
         return attach(self, tape)
 
+    def __reduce__(self) -> Any:
+        return _restored, (type(self), self._state.array, self._state.requires_grad)
+
+    def _copied(self) -> Any:
+        return _restored(type(self), self._state.array, self._state.requires_grad)
+
     def _stale(self) -> bool:
         return False
 
@@ -123,9 +129,6 @@ class Parameter(Variable):
     def __new__(cls, data: Any, requires_grad: bool = True, dtype: Any = None) -> Any:
         """Make a parameter."""
         return _made(cls, data, dtype, requires_grad)
-
-    def __reduce__(self) -> Any:
-        return Parameter, (self._state.array, self.requires_grad)
 
 
 def tensor(data: Any, dtype: Any = None, requires_grad: bool | None = None) -> Any:
@@ -183,6 +186,10 @@ def _made(cls: Any, data: Any, dtype: Any, requires_grad: bool | None) -> Any:
     if requires_grad and not floating:
         raise integral(array.dtype)
     return made(cls, State(np.ascontiguousarray(array) if array.ndim else array, bool(requires_grad)))
+
+
+def _restored(cls: Any, array: Any, requires_grad: bool) -> Any:
+    return made(cls, State(np.array(array), requires_grad))
 
 
 def integral(dtype: Any) -> InputError:
