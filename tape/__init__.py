@@ -17,12 +17,16 @@ from tape.errors import (
     InvalidGradient,
     KernelError,
     MissingPackageError,
+    OptionError,
     OutputError,
+    ParameterError,
     PatternError,
+    RegistrationError,
     RuleError,
     ScalarOutputError,
     SingularJacobianError,
     StaleTensorError,
+    StateDictError,
     TangentError,
     TapeError,
     UnsupportedError,
@@ -33,7 +37,10 @@ from tape.imperative.anomaly import detect_anomaly
 from tape.imperative.backward import backward, backward_pairs, gradients
 from tape.imperative.function import Function, once_differentiable
 from tape.imperative.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from tape.imperative.module import Module
+from tape.imperative.module_lists import ModuleDict, ModuleList, ParameterDict, ParameterList
 from tape.imperative.operation import Operation, SkipGradient, execute_op
+from tape.imperative.optimisers import SGD, Adam
 from tape.imperative.variable import Parameter, tensor
 from tape.implicit import fixed_point, root
 from tape.jacobians import jacobian, jacobian_forward, jacobian_reverse, value_and_jacobian
@@ -47,6 +54,8 @@ from tape.transforms import elementwise_grad, grad, stop_gradient, value_and_gra
 from tape.userops import elementwise_op, structural_op
 
 __all__ = [
+    "SGD",
+    "Adam",
     "AnomalyError",
     "ConstantChangedError",
     "ConvergenceError",
@@ -59,15 +68,24 @@ __all__ = [
     "InvalidGradient",
     "KernelError",
     "MissingPackageError",
+    "Module",
+    "ModuleDict",
+    "ModuleList",
     "Operation",
+    "OptionError",
     "OutputError",
     "Parameter",
+    "ParameterDict",
+    "ParameterError",
+    "ParameterList",
     "PatternError",
+    "RegistrationError",
     "RuleError",
     "ScalarOutputError",
     "SingularJacobianError",
     "SkipGradient",
     "StaleTensorError",
+    "StateDictError",
     "TangentError",
     "TapeError",
     "Tensor",

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from tape.wengert import Tape
+from tape.wengert import PAUSED, Tape
 
 
 class _Current(threading.local):
@@ -55,6 +55,19 @@ def recording_to(tape: Tape | None) -> Iterator[None]:
         yield
     finally:
         current.tape = outer
+
+
+@contextlib.contextmanager
+def resumed(tape: Tape) -> Iterator[None]:
+    """Record on a tape meanwhile, also under `no_grad`."""
+    enabled, held = current.enabled, tape.held & PAUSED
+    current.enabled = True
+    tape.free(PAUSED)
+    try:
+        yield
+    finally:
+        current.enabled = enabled
+        tape.hold(held)
 
 
 def paused() -> contextlib.AbstractContextManager[None]:

@@ -49,6 +49,28 @@ class InplaceError(TapeError, RuntimeError):
     """A write in place to a tensor that requires a gradient, which would be lost."""
 
 
+class RegistrationError(TapeError, KeyError):
+    """A name that a module cannot register: it is empty, contains a dot, or exists already."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ParameterError(TapeError, ValueError):
+    """What a module or optimiser cannot take as its parameter: a tensor that was computed, or one given twice."""
+
+
+class StateDictError(TapeError, RuntimeError, ValueError, KeyError):
+    """A state that was saved does not fit: a name is missing or unexpected, or a shape differs."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class OptionError(TapeError, ValueError):
+    """An option of an optimiser that makes no sense, such as a negative learning rate."""
+
+
 class PatternError(TapeError, ValueError):
     """A sparsity pattern does not fit: its shape, or an element of the matrix that it lacks."""
 
@@ -83,3 +105,12 @@ class KernelError(TapeError, RuntimeError):
 
 class MissingPackageError(TapeError, ImportError):
     """Something was asked for that needs a package which is not installed."""
+
+
+def was_cleared(what: str) -> InvalidBackprop:
+    """Make the error for a pass over something that an earlier pass has cleared."""
+    return InvalidBackprop(
+        f"the computation behind a tensor {what} was cleared by an earlier backward pass, so nothing can be propagated "
+        "through it a second time: say retain_graph=True in the first pass if there are several, or compute the tensor "
+        "again"
+    )

@@ -14,7 +14,7 @@ from tape.curvature import Curvature
 from tape.jacobians import _Jacobian
 from tape.linear import argument_tangents, linearize, pull
 from tape.tensor import Tensor
-from tape.trace import Outputs, Trace, paused, recording
+from tape.trace import Outputs, Trace, is_nested, paused
 from tape.transforms import Transform, grad, scalar, split_aux
 
 
@@ -24,7 +24,7 @@ class _Hessian(_Jacobian):
     _name = "hessian"
 
     def _compute(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
-        if recording() is not None:
+        if is_nested(args, kwargs):
             inner = _Jacobian(gradient(self), self.argnums, self.has_aux, "reverse", self.progress)
             return inner._compute(args, kwargs)
         with Trace(self.function, self.argnums, args, kwargs) as trace:
@@ -172,11 +172,11 @@ def vhp(
 
 
 def _product(forward: bool, function: Any, args: Any, v: Any, argnums: Argnums, has_aux: bool, kwargs: Any) -> Any:
-    if forward and recording() is None and not _has_recorded(v):
+    if forward and not is_nested(args, kwargs) and not _has_recorded(v):
         return _native_product(function, args, v, argnums, has_aux, kwargs)
     inner: Any = grad(function, argnums, has_aux=has_aux)
     inner._name = "hvp" if forward else "vhp"  # for its messages
-    with Trace(inner, argnums, args, kwargs) as trace:
+    with Trace(inner, argnums, args, kwargs, beside=v) as trace:
         gradients, aux = split_aux(trace.result, has_aux)
         vector = argument_tangents(trace, v if isinstance(argnums, tuple | list) else (v,), "vector")
         outputs = Outputs(trace, gradients, "hvp")
@@ -276,7 +276,7 @@ class _Diagonal(_Jacobian):
     _name = "hessian_diagonal"
 
     def _compute(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
-        if recording() is not None:
+        if is_nested(args, kwargs):
             return self._recorded(args, kwargs)
         with Trace(self.function, self.argnums, args, kwargs) as trace:
             value, aux = split_aux(trace.result, self.has_aux)

@@ -19,6 +19,7 @@ import numpy as np
 from ops.catalog import FUNCTIONS
 from ops.index import assign_op, index_op, spec_of
 from tape import instruction, natives, record
+from tape.current import resumed
 from tape.layout import FLOAT, FLOAT64, layout_of
 from tape.tensor import Tensor
 from tape.views import watch
@@ -36,7 +37,7 @@ def get(x: Tensor, index: Any) -> Any:
         found = natives.basic_view(x, index)
         if found is not None:
             if found._layout.shape:
-                watch(x, found, (operator.itemgetter(index), lambda base, new: assign(base, index, new)))
+                watch(x, found, (operator.itemgetter(index), lambda base, new: base.__setitem__(index, new)))
             return found
     elif type(x) is Filling:
         found = x._read_pending(index)
@@ -45,7 +46,7 @@ def get(x: Tensor, index: Any) -> Any:
     spec, arrays = spec_of(index)
     result = index_op(x, *arrays, spec=spec)
     if not arrays and result._layout.shape:
-        watch(x, result, (lambda base: base[index], lambda base, new: assign(base, index, new)))
+        watch(x, result, (lambda base: base[index], lambda base, new: base.__setitem__(index, new)))
     return result
 
 
@@ -75,7 +76,8 @@ def assign(x: Tensor, index: Any, value: Any) -> None:
     if _gather_write(x, index, value):
         return
     if index is Ellipsis:
-        write(x, value, casting="unsafe")
+        # What is written keeps a slot, and a gradient, of its own.
+        write(x, natives.copied(value) if isinstance(value, Tensor) else value, casting="unsafe")
         return
     spec, arrays = spec_of(index)
     if not isinstance(value, Tensor):
@@ -90,6 +92,9 @@ def _cast(value: Any, x: Tensor) -> Any:
 
 def write(x: Tensor, value: Any, *, casting: Any = "same_kind") -> Tensor:
     """Replace all elements (``out=``, ``x += v``); give the handle back."""
+    if x._tape.owner != get_ident():
+        record.apart(operator.setitem, (x, ..., value), {})
+        return x
     if np.shape(value) != x._layout.shape:
         value = np.broadcast_to(value, x._layout.shape)
     value = value._on(x._tape) if isinstance(value, Tensor) else record.constant(x._tape, np.asarray(value))
@@ -101,6 +106,7 @@ def write(x: Tensor, value: Any, *, casting: Any = "same_kind") -> Tensor:
 
 def move_to(x: Tensor, new: Tensor) -> None:
     """Let a handle stand for a new slot, and with it its base and its views."""
+    x._check_write()
     layout = x._layout
     if layout.dense and layout.shape and new._layout.strides != layout.strides:
         # The array keeps its order in memory, which decides whether a later reshape is a view of it, as in NumPy.
@@ -115,10 +121,10 @@ def move_to(x: Tensor, new: Tensor) -> None:
             _set(x, new)
         else:
             x._layout = layout
-    _outdate_views(x)
+    outdate_views(x)
 
 
-def _outdate_views(x: Tensor) -> None:
+def outdate_views(x: Tensor) -> None:
     """Mark the views of a handle, and theirs, as in need of being taken again."""
     views: Any = getattr(x, "_views", None)
     for reference in views or ():
@@ -126,7 +132,7 @@ def _outdate_views(x: Tensor) -> None:
         # The views of one that is marked are marked.
         if view is not None and type(view) is not Stale and view._base is not None and view._base[0] is x:
             view.__class__ = Stale
-            _outdate_views(view)
+            outdate_views(view)
 
 
 def _set(x: Tensor, new: Tensor) -> None:
@@ -161,7 +167,8 @@ class Stale(Tensor):
     def _refresh(self) -> None:
         owner, (take, _) = self._base
         self.__class__ = Tensor  # type: ignore[assignment]
-        _set(self, take(owner))
+        with resumed(self._tape):
+            _set(self, take(owner))
 
     @property
     def _slot(self) -> int:  # type: ignore[override]
@@ -249,6 +256,8 @@ def _gather_write(x: Tensor, index: Any, value: Any) -> bool:
         if np.ndim(value) > len(block):
             return False
         value = record.constant(x._tape, value)
+    elif value._layout.ndim > len(block):
+        return False
     elif value._tape is not x._tape:
         record.tape_of((x, value))
     if x._layout.dtype.kind != "f":

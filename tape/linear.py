@@ -237,7 +237,7 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: b
     moved = tuple(k for k, t in enumerate(tangents) if t is not None) if held else ()
     if moved:
         tangents = [tangents[k] for k in moved]
-    with Trace(function, moved or _chosen(None, primals), tuple(primals), kwargs) as trace:
+    with Trace(function, moved or _chosen(None, primals), tuple(primals), kwargs, beside=tangents) as trace:
         result, aux = split_aux(trace.result, has_aux)
         outputs = Outputs(trace, result, "jvp")
         tangent = push(trace, outputs, tangents)

@@ -74,6 +74,19 @@ def copied(x: Tensor) -> Tensor:
     return _view(x, transpose_op, axes, x._value, (0, 0), lambda: units, {"axes": axes}, bijective=True)
 
 
+def replaced(x: Tensor, value: Any) -> Tensor:
+    """Append an entry that has another value than x, while its gradient is that of x."""
+    tape, layout = x._tape, x._layout
+    if layout.cell:
+        number = float(value)
+        return handle(tape, tape.append_number(positive.code, x._slot, x._slot, number), number, layout)
+    axes = tuple(range(layout.ndim))
+    units = _units(layout.shape)
+    held, address = tape.allocate(layout_of(layout.shape, layout.dtype))
+    held[...] = value
+    return _view(x, transpose_op, axes, held, (0, 0), lambda: units, {"axes": axes}, bijective=True, address=address)
+
+
 def reshape(op: Structural, operands: tuple[Any, ...], parameters: Any) -> Tensor | None:
     """Append a reshaped view, or a reshaped copy where NumPy would make one."""
     (x,) = operands

@@ -13,7 +13,7 @@ from ops.catalog import LEAF, OPS, Elementwise, Op, Structural
 from ops.elementwise import positive
 from tape import instruction, kernels
 from tape.constants import COPIED, lock, sample
-from tape.errors import UnsupportedError
+from tape.errors import InputError, UnsupportedError
 from tape.layout import CODES, FLOAT, PYTHON_FLOAT, Layout, layout_of, result_layout
 from tape.tensor import Tensor
 from tape.wengert import SCALARS, SMALL, Tape
@@ -150,6 +150,22 @@ def supported(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     )
 
 
+def closed_over() -> InputError:
+    """Make the error for a tensor whose gradient a transform would lose."""
+    return InputError(
+        "a tensor that requires a gradient is used inside a function that `grad` or its kin is differentiating, but it "
+        "is none of its arguments, so its own gradient would be lost: pass it as an argument, or use `x.detach()`, or "
+        "call under `with no_grad():`"
+    )
+
+
+def different_tapes(first: Tape, second: Tape) -> Exception:
+    """Make the error for operands that are recorded on two tapes."""
+    if first.persistent or second.persistent:
+        return closed_over()
+    return UnsupportedError("values recorded on two different tapes cannot be combined")
+
+
 def tape_of(operands: tuple[Any, ...]) -> Tape:
     """Give the tape of the recorded operands, which must be one that this thread may append to."""
     found: Tape | None = None
@@ -159,7 +175,7 @@ def tape_of(operands: tuple[Any, ...]) -> Tape:
             if tape.owner != get_ident():
                 tape.refuse()
             if found is not None and tape is not found:
-                raise UnsupportedError("values recorded on two different tapes cannot be combined")
+                raise different_tapes(found, tape)
             found = tape
     assert found is not None
     return found

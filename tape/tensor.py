@@ -131,15 +131,18 @@ class Tensor:
 
     def _settled(self) -> Any:
         """Give this value as it takes part in what is being recorded: as a handle, or as a plain array."""
-        if self._tape.owner != get_ident():
-            self._tape.readable()
-            if self._tape.held & PAUSED:
-                return self.numpy()
-        return self
+        self._alive()
+        return self.numpy() if self._tape.held & PAUSED else self
 
     def _on(self, tape: Tape) -> Tensor:  # noqa: ARG002
         """Give this value as a handle of a tape."""
         return self
+
+    def _check_write(self) -> None:
+        """Raise if a write to this value would reach one that must not be written to."""
+        base = getattr(self, "_base", None)
+        if base is not None:
+            base[0]._check_write()
 
     def _alive(self) -> None:
         if self._tape.owner != get_ident():

@@ -56,6 +56,26 @@ def plain(tree: Any) -> Any:
 __all__ = ["Outputs", "Trace", "match", "paused", "plain", "recording", "recording_on"]
 
 
+def around(args: Any, kwargs: Any, beside: Any = ()) -> tuple[Any, Any, Tape | None]:
+    """Give the arguments of a call as they take part in what is being recorded, and the tape that it is part of.
+
+    `beside`: what else belongs to it, tangents or cotangents.
+    """
+    outer = current.tape
+    args, kwargs, beside = containers.settled((args, kwargs, beside))
+    if outer is not None and outer.held & PAUSED:
+        return args, kwargs, None
+    if outer is None:
+        leaves = containers.flatten((args, kwargs, beside))[0]
+        outer = next((x._tape for x in leaves if isinstance(x, Tensor) and x._tape.persistent), None)
+    return args, kwargs, outer
+
+
+def is_nested(args: Any, kwargs: Any) -> bool:
+    """Tell whether a call with these arguments is part of what is being recorded."""
+    return (around(args, kwargs)[2] if Tensor.held_by_users else current.tape) is not None
+
+
 class Trace:
     """One recorded call.
 
@@ -65,6 +85,8 @@ class Trace:
         What is called, and which arguments are differentiated.
     keep : bool
         The tape outlives the call: whoever made the trace closes it.
+    beside : Any
+        Tangents or cotangents: where they are recorded, the call is too.
 
     Attributes
     ----------
@@ -80,14 +102,24 @@ class Trace:
     """
 
     def __init__(
-        self, function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any, *, keep: bool = False
+        self,
+        function: Callable[..., Any],
+        argnums: Argnums,
+        args: Any,
+        kwargs: Any,
+        *,
+        keep: bool = False,
+        beside: Any = (),
     ) -> None:
         if not callable(function):
             raise InputError(f"the first argument must be the function, but it is {named(function)}")
         self.before = outer = current.tape
         self.unpruned: Any = None
         if Tensor.held_by_users:
-            args, kwargs, outer = self._within(args, kwargs)
+            args, kwargs, outer = around(args, kwargs, beside)
+            if outer is not None and outer.persistent:
+                self.unpruned = outer.unpruned()
+                self.unpruned.__enter__()
         self.keep = keep and outer is None
         self.tape: Tape = Tape() if outer is None else outer
         if outer is None and current.anomaly is not None:
@@ -106,20 +138,6 @@ class Trace:
         except BaseException:
             self._leave(failed=True)
             raise
-
-    def _within(self, args: Any, kwargs: Any) -> tuple[Any, Any, Tape | None]:
-        """Give the arguments as they take part in what is being recorded, and the tape that it is recorded on."""
-        outer = current.tape
-        args, kwargs = containers.settled((args, kwargs))
-        if outer is not None and outer.held & PAUSED:
-            return args, kwargs, None
-        if outer is None:
-            leaves = containers.flatten((args, kwargs))[0]
-            outer = next((x._tape for x in leaves if isinstance(x, Tensor) and x._tape.persistent), None)
-        if outer is not None and outer.persistent:
-            self.unpruned = outer.unpruned()
-            self.unpruned.__enter__()
-        return args, kwargs, outer
 
     def __enter__(self) -> Trace:
         return self
@@ -202,7 +220,8 @@ def _reaches(result: Any, tape: Tape, first: int) -> bool:
     leaves = [result] if is_leaf(result) else containers.flatten(result)[0]
     slots = [y._slot for y in leaves if isinstance(y, Tensor) and y._tape is tape]
     last = max(slots, default=0)
-    wanted = [record.handle(tape, s, None, tape.layout(s)) for s in tape.inputs if s < first and s <= last]
+    inputs = (*tape.inputs, *tape.cleared)
+    wanted = [record.handle(tape, s, None, tape.layout(s)) for s in inputs if s < first and s <= last]
     if not wanted or not slots:
         return False
     marks = Marks(tape, wanted, last)
@@ -291,8 +310,8 @@ def named(x: Any) -> str:
 
 
 def _fit(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any], what: str, whose: str) -> Any:
+    x = x._settled() if isinstance(x, Tensor) else x
     if isinstance(x, Tensor):
-        x._alive()
         found: tuple[Any, Any] = x.shape, x.dtype
     else:
         expected = f"an array of shape {shape}" if shape else "a number"

@@ -187,6 +187,8 @@ class Tape:
         Whether the tape lives as long as the handles of its slots, instead of one call.
     unknown : bool
         Whether there may be handles that nobody knows of, so that no memory may be used again.
+    old : list
+        Weak references to handles that were found among old objects.
     pinned : int
         How many are under way that refer to slots, which must keep their numbers.
     count : int
@@ -237,6 +239,7 @@ class Tape:
         "limit",
         "lines",
         "locked",
+        "old",
         "owner",
         "persistent",
         "pinned",
@@ -261,6 +264,7 @@ class Tape:
         self.held = 0
         self.serial = next(_serials)
         self.persistent = self.unknown = False
+        self.old: list[Any] = []
         self.bytes, self.budget, self.pinned = 0, BUDGET, 0
         entries: Any = self.workspace.entries
         self.buffer = memoryview(entries).cast("B")
@@ -413,7 +417,7 @@ class Tape:
 
     def readable(self) -> None:
         """Raise unless values of the tape may be read in this thread."""
-        if self.owner != HELD or self.thread != get_ident():
+        if (self.owner != HELD and not self.unknown) or self.thread != get_ident():
             self.refuse()
 
     def refuse(self) -> None:

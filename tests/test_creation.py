@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from test_numpy_protocol import X, check, recorded
 
 import ops

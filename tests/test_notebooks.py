@@ -16,6 +16,7 @@ def test_the_notebooks_are_there():
         "01_first_gradients.ipynb",
         "02_the_tape_on_one_page.ipynb",
         "03_optimise_and_fit.ipynb",
+        "04_training_loops.ipynb",
     ]
 
 

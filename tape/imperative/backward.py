@@ -12,10 +12,10 @@ import numpy as np
 from tape.adjoint import Hooks, pull_back
 from tape.arguments import described
 from tape.current import current, recording_to
-from tape.errors import InvalidBackprop, InvalidGradient
+from tape.errors import InvalidBackprop, InvalidGradient, was_cleared
 from tape.imperative import lifetime
 from tape.imperative.hooks import hooked
-from tape.imperative.sweeping import Pass, at, no_gradient, was_cleared
+from tape.imperative.sweeping import Pass, at, no_gradient
 from tape.imperative.variable import Variable, constant
 from tape.tensor import Tensor
 from tape.wengert import PAUSED, WATCHED, Tape
@@ -254,10 +254,12 @@ def seed_of(root: Any, seed: Any, *, recorded: bool = False) -> Any:
         seed = seed.numpy()
     try:
         array = np.asarray(seed)
-        fits = array.dtype.kind in "fiub" and np.broadcast_shapes(array.shape, shape) == shape
     except (ValueError, TypeError):
         raise InvalidGradient(f"the gradient must be a number or an array, got {described(seed)}") from None
-    if not fits:
+    if array.dtype.kind not in "fiub":
+        raise InvalidGradient(f"gradients can be either arrays, Tensors or None, but got {described(seed)}")
+    lead = len(shape) - array.ndim
+    if lead < 0 or any(n not in (1, m) for n, m in zip(array.shape, shape[lead:], strict=True)):
         raise InvalidGradient(
             f"Mismatch in shape: a gradient of shape {array.shape} and dtype {array.dtype} was passed for a tensor of "
             f"shape {shape} and dtype {dtype}; it must broadcast to that shape without enlarging it"

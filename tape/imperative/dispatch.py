@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tape import inplace, record
-from tape.current import current
-from tape.errors import InplaceError, InputError, UnsupportedError
+from tape import inplace, natives, record
+from tape.current import current, resumed
+from tape.errors import was_cleared
 from tape.imperative import face, lifetime
-from tape.imperative.sweeping import was_cleared
 from tape.imperative.variable import Parameter, Variable, attach, constant, persistent_tape
 from tape.layout import CODES
 from tape.tensor import Tensor
@@ -26,10 +25,14 @@ from tape.wengert import CROWDED, PAUSED, WATCHED, Tape
 
 def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Carry out an operation on Tensors: recorded if one of them is recorded or requires a gradient, else plainly."""
+    if _writes(function, args):
+        return write(args[0], function, args[1:], kwargs)
     found: list[Tensor] = []
     _collect(args, found)
     if kwargs:
         _collect(kwargs.values(), found)
+        if kwargs.get("out") is not None and any(map(_is_apart, _listed(kwargs["out"]))):
+            return _into(function, args, kwargs)
     tape = _tape_for(found)
     if tape is None:
         return _plainly(function, args, kwargs, found)
@@ -56,11 +59,16 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 def _refuse_closures(found: list[Tensor]) -> None:
     if any(isinstance(t, Variable) and t._state.requires_grad for t in found):
-        raise InputError(
-            "a tensor that requires a gradient is used inside a function that `grad` or its kin is differentiating, "
-            "but it is none of its arguments, so its own gradient would be lost: pass it as an argument, or use "
-            "`x.detach()`, or call under `with no_grad():`"
-        )
+        raise record.closed_over()
+
+
+def _listed(out: Any) -> tuple[Any, ...]:
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _is_apart(x: Any) -> bool:
+    """Tell whether a target is a tensor that is not simply recorded."""
+    return isinstance(x, Variable) or (isinstance(x, Tensor) and bool(x._tape.held & PAUSED))
 
 
 def _collect(values: Any, found: list[Tensor]) -> None:
@@ -93,10 +101,12 @@ def _tape_for(found: list[Tensor]) -> Tape | None:
         tape = t._tape
         if tape.owner != get_ident():
             tape.readable()
+            if tape.workspace is None:
+                raise was_cleared(f"of shape {t.shape}")
             if tape.held & PAUSED:
                 continue
         if recorded is not None and tape is not recorded:
-            raise UnsupportedError("values recorded on two different tapes cannot be combined")
+            raise record.different_tapes(recorded, tape)
         recorded = tape
     if recorded is not None:
         return recorded
@@ -164,7 +174,10 @@ def _view_of(found: list[Tensor], result: Any) -> Any:
     for v in found:
         if isinstance(v, Variable) and np.may_share_memory(result, v._state.array):
             made = constant(result, v._state.storage)
-            return watch(v, made, _rule(v._state.array, result))
+            base: Any = v
+            while isinstance(above := getattr(base, "_base", (None,))[0], Variable):
+                base = above
+            return watch(base, made, _rule(base._state.array, result))
     return constant(result.copy())
 
 
@@ -189,19 +202,9 @@ def _rule(base: Any, view: Any) -> ViewRule:
 
 
 # ---------------------------------------------------------------- writing
-def _refuse_write(v: Any) -> None:
-    if v._state.requires_grad and current.enabled:
-        if v._state.cleared:
-            raise was_cleared(f"of shape {v.shape}")
-        raise InplaceError(
-            "a leaf tensor that requires grad is being used in an in-place operation, which would lose its gradient: "
-            "write under `with no_grad():` (as optimisers do), or compute a new tensor (`x = x + 1` for `x += 1`)"
-        )
-
-
 def _promote(v: Any, tape: Tape) -> None:
     """Let a variable without a gradient be a value on the tape from now on, and with it what it is a view of."""
-    _refuse_write(v)
+    v._check_write()
     base = getattr(v, "_base", None)
     if base is not None:
         if isinstance(base[0], Variable):
@@ -227,18 +230,43 @@ def _outdate(v: Any) -> None:
         _outdate(view)
 
 
-def write(v: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Carry out a function that writes to a variable, its first argument."""
-    _refuse_write(v)
+def write(x: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Carry out a function that writes to its first argument."""
     found: list[Tensor] = []
     _collect((*args, *kwargs.values()), found)
-    tape = _tape_for(found)
-    if tape is None:
-        v._state.storage.unshare()
-        given = _mapped(args, _array)
-        return function(v._state.array, *given, **{name: _mapped(x, _array) for name, x in kwargs.items()})
-    _promote(v, tape)
-    return apply(function, (v, *args), kwargs)
+    if isinstance(x, Variable):
+        x._check_write()
+        tape = _tape_for(found)
+        if tape is not None:
+            _promote(x, tape)
+            return apply(function, (x, *args), kwargs)
+        x._state.storage.unshare()
+        result = function(x._state.array, *_mapped(args, _array), **kwargs)
+        _outdate_recorded(x)
+        return result
+    # A recorded value under `no_grad`: the gradient goes through as if nothing had been written.
+    x._check_write()
+    value = np.array(x._value, x._layout.dtype)
+    result = function(value, *_mapped(args, _array), **kwargs)
+    with resumed(x._tape):
+        inplace.move_to(x, natives.replaced(x, value))
+    return result
+
+
+def _outdate_recorded(v: Any) -> None:
+    """Let the recorded views of a variable that was written to be taken again when they are read."""
+    for reference in getattr(v, "_views", None) or ():
+        view: Any = reference()
+        if type(view) is Tensor and view._base is not None and view._base[0] is v:
+            stale: Any = inplace.Stale
+            view.__class__ = stale
+            inplace.outdate_views(view)
+
+
+def _writes(function: Any, args: Any) -> bool:
+    """Tell whether a function writes to its first argument, and that is a tensor which is not simply recorded."""
+    writer = function is operator.setitem or function in _WRITERS or getattr(function, "__name__", "") == "at"
+    return writer and _is_apart(args[0])
 
 
 def assign(v: Any, index: Any, value: Any) -> None:
@@ -253,35 +281,33 @@ def _augmented(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
         def update(target: Any, other: Any) -> Any:
             return in_place(target, other) if isinstance(target, Tensor) else ufunc(target, other, out=target)
 
-        if type(v) is Tensor:
-            return in_place(v, y)
-        write(v, update, (y,), {})
-        return v
+        result = write(v, update, (y,), {})
+        # A number becomes a new one, as NumPy's do.
+        return v if isinstance(v, Variable) or v._layout.shape else result
 
     method.__name__ = f"__i{name}__"
     return method
 
 
 def _into(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Carry out an operation with ``out=`` a variable: it is computed first and then written."""
-    targets = kwargs["out"]
-    several = isinstance(targets, tuple)
-    rest = {name: x for name, x in kwargs.items() if name not in ("out", "where")}
-    found = apply(function, args, rest) if _has_tensor(args) else function(*args, **rest)
-    mask = kwargs.get("where", True)
-    listed = targets if several else (targets,)
-    for target, y in zip(listed, found if type(found) is tuple else (found,), strict=False):
+    """Carry out an operation with ``out=`` a tensor: it is computed first and then written."""
+    targets = _listed(kwargs["out"])
+    rest = {name: x for name, x in kwargs.items() if name != "out"}
+    mask = rest.pop("where", True) if isinstance(function, np.ufunc) else True
+    found: list[Tensor] = []
+    _collect((*args, *rest.values(), mask), found)
+    if len(targets) == 1 and _tape_for(found) is None:
+        # NumPy itself writes, so that nothing is computed which `where` leaves out.
+        given = {name: _mapped(x, _array) for name, x in {**rest, "where": mask}.items() if x is not True}
+        write(targets[0], lambda out, *values: function(*values, out=out, **given), args, {})
+        return targets[0]
+    results = apply(function, args, rest) if found else function(*args, **rest)
+    for target, y in zip(targets, results if type(results) is tuple else (results,), strict=False):
         if target is not None:
             if not np.can_cast(y.dtype, target.dtype, "same_kind"):
                 raise TypeError(f"Cannot cast output from {y.dtype} to {target.dtype} with casting rule 'same_kind'")
             target[...] = y if mask is True else np.where(mask, y, target)
-    return targets if several and len(targets) > 1 else listed[0]
-
-
-def _has_tensor(args: Any) -> bool:
-    found: list[Tensor] = []
-    _collect(args, found)
-    return bool(found)
+    return targets if len(targets) > 1 else targets[0]
 
 
 # ---------------------------------------------------------------- protocols and operators of a variable
@@ -291,20 +317,11 @@ _WRITERS = {np.copyto, np.put, np.putmask, np.place, np.fill_diagonal, np.put_al
 
 def _ufunc(_: Any, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
     """Carry out a ufunc (NumPy's ``__array_ufunc__``)."""
-    function = ufunc if method == "__call__" else getattr(ufunc, method)
-    if method == "at" and isinstance(inputs[0], Variable):
-        return write(inputs[0], function, inputs[1:], keywords)
-    if any(isinstance(target, Variable) for target in keywords.get("out") or ()):
-        return _into(function, inputs, keywords)
-    return apply(function, inputs, keywords)
+    return apply(ufunc if method == "__call__" else getattr(ufunc, method), inputs, keywords)
 
 
 def _function(_: Any, function: Any, __: Any, args: Any, kwargs: Any) -> Any:
     """Carry out a NumPy function (NumPy's ``__array_function__``)."""
-    if function in _WRITERS and isinstance(args[0], Variable):
-        return write(args[0], function, args[1:], kwargs)
-    if isinstance(kwargs.get("out"), Variable):
-        return _into(function, args, kwargs)
     return apply(function, args, kwargs)
 
 

@@ -17,6 +17,8 @@ from tape.imperative.storage import Storage
 from tape.imperative.variable import State, Variable, constant, integral, made
 from tape.linked import linked
 from tape.tensor import Tensor
+from tape.transforms import stop_gradient
+from tape.views import watch
 
 
 # ---------------------------------------------------------------- what it is
@@ -150,8 +152,14 @@ def _detach(self: Any) -> Any:
     What is detached from a tensor that the user holds shares its memory: a write to one is seen through the other.
     """
     if isinstance(self, Variable):
-        return made(Variable, State(self._state.array, False, self._state.storage))
+        detached = made(Variable, State(self._state.array, False, self._state.storage))
+        # What is without a gradient may become recorded, by a write; this then goes on to show its value.
+        return detached if self._state.requires_grad else watch(self, detached, (stop_gradient, _overwrite))
     return constant(self.numpy())
+
+
+def _overwrite(base: Any, new: Any) -> None:
+    base[...] = new
 
 
 def _detach_in_place(self: Any) -> Any:

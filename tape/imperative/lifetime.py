@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -30,16 +31,26 @@ _KINDS = {Tensor, Stale, Filling}
 def live(tape: Tape) -> list[Tensor]:
     """Find all handles of a tape, whose owner is noted as unknown if there may be others."""
     expected = sys.getrefcount(tape) - _OTHERS
-    found: list[Tensor] = []
+    # By identity: an object may grow older meanwhile, and be met again.
+    # Those that had to be searched for among old objects are remembered.
+    found = {id(t): t for reference in tape.old if _is_of(t := reference(), tape)}
+    if len(found) == expected:
+        return list(found.values())
     for generation in (0, 1, 2):
         # The youngest objects come last.
         for t in reversed(gc.get_objects(generation)):
             if type(t) in _KINDS and getattr(t, "_tape", None) is tape:
-                found.append(t)
+                found[id(t)] = t
                 if len(found) == expected:
-                    return found
+                    tape.old = [weakref.ref(t) for t in found.values()] if generation == 2 else tape.old
+                    return list(found.values())
+    tape.old = [weakref.ref(t) for t in found.values()]
     tape.unknown = _unexplained(tape) > len(found)
-    return found
+    return list(found.values())
+
+
+def _is_of(t: Any, tape: Tape) -> bool:
+    return type(t) in _KINDS and getattr(t, "_tape", None) is tape
 
 
 def _unexplained(tape: Tape) -> int:
@@ -95,9 +106,10 @@ def relieve(tape: Tape) -> None:
 
 
 def _prune(tape: Tape, handles: list[Tensor], cut: Any) -> np.ndarray[Any, Any]:
-    leaves = list(tape.leaves.values())
+    # A leaf that was written to stands on the tape more than once.
+    leaves = {id(v): v for v in tape.leaves.values()}
     new = prune(tape, handles, cut)
-    for v in leaves:
+    for v in leaves.values():
         known = v._state.attached.pop(tape.serial, None)
         if known is not None and new[known[1]] >= 0:
             v._state.attached[tape.serial] = known[0], int(new[known[1]]), *known[2:]

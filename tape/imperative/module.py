@@ -8,15 +8,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tape.arguments import described
-from tape.errors import InputError, UnsupportedError
+from tape.errors import InputError, ParameterError, RegistrationError, StateDictError, UnsupportedError
 from tape.imperative.hooks import HookHandle
 from tape.imperative.registration import (
     IncompatibleKeys,
     Kind,
-    ParameterError,
     Registering,
-    RegistrationError,
-    StateDictError,
     called,
     fitting,
     load,
@@ -52,7 +49,7 @@ class Module(Registering):
     --------
     >>> import numpy as np
     >>> from tape import Parameter
-    >>> from tape.imperative.module import Module
+    >>> from tape import Module
     >>> class Linear(Module):
     ...     def __init__(self, inputs, outputs):
     ...         self.weight = Parameter(np.full((inputs, outputs), 0.5))

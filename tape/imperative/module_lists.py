@@ -132,8 +132,8 @@ class ModuleList(_List):
     --------
     >>> import numpy as np
     >>> from tape import Parameter
-    >>> from tape.imperative.module import Module
-    >>> from tape.imperative.module_lists import ModuleList
+    >>> from tape import Module
+    >>> from tape import ModuleList
     >>> class Scale(Module):
     ...     def __init__(self, factor):
     ...         self.factor = Parameter(factor)
@@ -173,7 +173,7 @@ class ParameterList(_List):
     Examples
     --------
     >>> from tape import Parameter
-    >>> from tape.imperative.module_lists import ParameterList
+    >>> from tape import ParameterList
     >>> weights = ParameterList([Parameter([1.0]), Parameter([2.0, 3.0])])
     >>> weights
     ParameterList(0: 1, 1: 2)

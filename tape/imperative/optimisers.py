@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tape.errors import OptionError, ParameterError, StateDictError
 from tape.imperative import update_kernels
 from tape.imperative.backward import backward_pairs
 from tape.imperative.modes import enable_grad
-from tape.imperative.parameter_groups import OptionError, checked_number, groups_of, not_negative
-from tape.imperative.registration import ParameterError, StateDictError
+from tape.imperative.parameter_groups import checked_number, groups_of, not_negative
 from tape.tensor import Tensor
 
 
@@ -272,7 +272,7 @@ class SGD(Optimiser):
     --------
     >>> import numpy as np
     >>> from tape import Parameter
-    >>> from tape.imperative.optimisers import SGD
+    >>> from tape import SGD
     >>> w = Parameter([4.0, -2.0])
     >>> optimiser = SGD([w], lr=0.1, momentum=0.5)
     >>> for _ in range(60):
@@ -338,7 +338,7 @@ class Adam(Optimiser):
     --------
     >>> import numpy as np
     >>> from tape import Parameter
-    >>> from tape.imperative.optimisers import Adam
+    >>> from tape import Adam
     >>> w = Parameter([4.0, -2.0])
     >>> optimiser = Adam([w], lr=0.1)
     >>> for _ in range(300):

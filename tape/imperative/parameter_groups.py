@@ -7,14 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tape.arguments import described
-from tape.errors import InputError, TapeError
-from tape.imperative.registration import ParameterError
+from tape.errors import InputError, OptionError, ParameterError
 from tape.imperative.variable import Variable
 from tape.tensor import Tensor
-
-
-class OptionError(TapeError, ValueError):
-    """An option of an optimiser that makes no sense, such as a negative learning rate."""
 
 
 # ---------------------------------------------------------------- checks

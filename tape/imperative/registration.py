@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tape.arguments import described
-from tape.errors import InputError, TapeError
+from tape.errors import InputError, StateDictError
 from tape.imperative.variable import Parameter, Variable
 from tape.tensor import Tensor
 
@@ -32,24 +32,6 @@ class Registering:
         for name, own in list(self._registered.items()):
             if own.endswith(kind) and self.__dict__[name] is not None:
                 yield name, self.__dict__[name]
-
-
-class RegistrationError(TapeError, KeyError):
-    """A name that a module cannot register: it is empty, contains a dot, or exists already."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-class ParameterError(TapeError, ValueError):
-    """What a module or optimiser cannot take as its parameter: a tensor that was computed, or one given twice."""
-
-
-class StateDictError(TapeError, RuntimeError, ValueError, KeyError):
-    """A state that was saved does not fit: a name is missing or unexpected, or a shape differs."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class IncompatibleKeys(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 
 from tape.adjoints import Adjoints
 from tape.compiled import CHECKED
-from tape.errors import InvalidBackprop
+from tape.errors import InvalidBackprop, was_cleared
 from tape.imperative.hooks import hooked
 from tape.layout import Layout
 from tape.linked import linked
@@ -227,13 +227,4 @@ def no_gradient(number: int) -> InvalidBackprop:
     return InvalidBackprop(
         f"element {number} of tensors does not require grad and does not have a grad_fn: it depends on no tensor that "
         "requires a gradient. Make the inputs with `tensor(data, requires_grad=True)`, and compute outside of no_grad()"
-    )
-
-
-def was_cleared(what: str) -> InvalidBackprop:
-    """Make the error for a pass over something that an earlier pass has cleared."""
-    return InvalidBackprop(
-        f"the computation behind a tensor {what} was cleared by an earlier backward pass, so nothing can be propagated "
-        "through it a second time: say retain_graph=True in the first pass if there are several, or compute the tensor "
-        "again"
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from tape import record
 from tape.current import current, imperative
-from tape.errors import InputError, UnsupportedError
+from tape.errors import InplaceError, InputError, UnsupportedError, was_cleared
 from tape.imperative.storage import Storage, View
 from tape.layout import CODES, Layout, layout_of
 from tape.tensor import Tensor
@@ -60,6 +60,11 @@ class _Nowhere:
     held = 0
     persistent = False
 
+    @staticmethod
+    def refuse() -> None:
+        """Raise: nothing can be recorded there."""
+        raise UnsupportedError("a tensor that a user holds cannot take part in this as it is: pass `t.numpy()`")
+
 
 class Variable(Tensor):
     """A tensor that the user holds; see `tensor`."""
@@ -70,7 +75,7 @@ class Variable(Tensor):
 
     @property
     def _slot(self) -> int:  # type: ignore[override]
-        return attach(self, current.tape or persistent_tape())._slot
+        return attach(self, tape_for())._slot
 
     @property
     def _value(self) -> Any:
@@ -86,12 +91,24 @@ class Variable(Tensor):
     def _copied(self) -> Any:
         return _restored(type(self), self._state.array, self._state.requires_grad)
 
+    def _check_write(self) -> None:
+        state = self._state
+        if not state.requires_grad or not current.enabled:
+            return
+        if state.cleared:
+            raise was_cleared(f"of shape {self.shape}")
+        raise InplaceError(
+            "a leaf tensor that requires grad, or a view of one, is being used in an in-place operation, which would "
+            "lose its gradient: write under `with no_grad():` (as optimisers do), or compute a new tensor (`x = x + 1` "
+            "for `x += 1`)"
+        )
+
     def _stale(self) -> bool:
         return False
 
     def _settled(self) -> Any:
         if self._state.requires_grad and current.enabled:
-            return attach(self, current.tape or persistent_tape())
+            return attach(self, tape_for())
         return self.numpy()
 
     def _alive(self) -> None:
@@ -226,6 +243,12 @@ def persistent_tape() -> Tape:
             found.hold(WATCHED)
         current.imperative = weakref.ref(found)
     return found
+
+
+def tape_for() -> Tape:
+    """Give the tape on which operations on what the user holds are recorded."""
+    under_way = current.tape
+    return under_way if under_way is not None and under_way.persistent else persistent_tape()
 
 
 def attach(v: Any, tape: Tape) -> Tensor:
