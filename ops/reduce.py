@@ -20,8 +20,11 @@ def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
     ndim = len(shape_of(x))
     if axis is None:
         return tuple(range(ndim))
-    if type(axis) is int and -ndim <= axis < ndim:
-        return (axis % ndim,)
+    if type(axis) is int:
+        if -ndim <= axis < ndim:
+            return (axis % ndim,)
+        if ndim == 0 and axis in (0, -1):  # as NumPy has it for numbers
+            return ()
     return normalize_axis_tuple(axis, ndim)
 
 

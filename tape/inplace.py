@@ -95,7 +95,11 @@ def write(x: Tensor, value: Any, *, casting: Any = "same_kind") -> Tensor:
     if x._tape.owner != get_ident():
         record.apart(operator.setitem, (x, ..., value), {})
         return x
-    if np.shape(value) != x._layout.shape:
+    shape = np.shape(value)
+    if shape != x._layout.shape:
+        ndim = len(x._layout.shape)
+        if len(shape) > ndim and set(shape[: len(shape) - ndim]) == {1}:
+            value = np.reshape(value, shape[len(shape) - ndim :])
         value = np.broadcast_to(value, x._layout.shape)
     value = value._on(x._tape) if isinstance(value, Tensor) else record.constant(x._tape, np.asarray(value))
     if not np.can_cast(value.dtype, x._layout.dtype, casting):
@@ -116,8 +120,12 @@ def move_to(x: Tensor, new: Tensor) -> None:
     if base is not None:
         owner, (_, write_back) = base
         write_back(owner, new)
+        if x._tape.persistent:
+            # Taken again it depends on its base, whose gradient somebody may ask for.
+            x.__class__ = Stale
+            x._layout = layout
         # A view in another order is taken again, since its order decides whether a reshape of it is a view.
-        if layout.contiguous and type(owner) is not Stale:
+        elif layout.contiguous and type(owner) is not Stale:
             _set(x, new)
         else:
             x._layout = layout
@@ -129,8 +137,8 @@ def outdate_views(x: Tensor) -> None:
     views: Any = getattr(x, "_views", None)
     for reference in views or ():
         view = reference()
-        # The views of one that is marked are marked.
-        if view is not None and type(view) is not Stale and view._base is not None and view._base[0] is x:
+        # The views of one that is marked are marked; one that has memory of its own is on no tape.
+        if type(view) in (Tensor, Filling) and view._base is not None and view._base[0] is x:
             view.__class__ = Stale
             outdate_views(view)
 
@@ -166,7 +174,6 @@ class Stale(Tensor):
 
     def _refresh(self) -> None:
         owner, (take, _) = self._base
-        self.__class__ = Tensor  # type: ignore[assignment]
         with resumed(self._tape):
             _set(self, take(owner))
 
@@ -195,12 +202,23 @@ class Filling(Tensor):
         depth, writes = self._pending
         if key is None or len(key) != depth:
             return None
+        if depth < len(self._layout.shape):
+            return self._pending_row(index, key)
         if key in writes:
             return writes[key]
         old = object.__new__(Tensor)
         old._tape, old._layout = self._tape, self._layout
         old._slot, old._value = _slot_of(self), _value_of(self)
         return old[index]
+
+    def _pending_row(self, index: Any, key: tuple[int, ...]) -> Any:
+        """Give a row that was written, as the view that it is."""
+        written = self._pending[1].get(key)
+        # One that was not is a view of the whole; so is one of a tensor whose gradient somebody may ask for.
+        if written is None or self._tape.persistent:
+            return None
+        row = record.handle(self._tape, written._slot, written._value, written._layout)
+        return watch(self, row, (operator.itemgetter(index), lambda base, new: base.__setitem__(index, new)))
 
     def _flush(self) -> None:
         depth, writes = self._pending

@@ -160,7 +160,8 @@ def wrapped(result: Any, found: list[Tensor]) -> Any:
         if result.dtype not in CODES:
             return constant(record.supported(result)) if result.dtype.kind in "fiu" else result
         if result.flags.owndata:
-            return constant(result) if all(result is not t for t in map(_array, found)) else constant(result.copy())
+            if all(result is not t for t in map(_array, found)):
+                return constant(result)
         return _view_of(found, result)
     if isinstance(result, np.generic) and result.dtype.kind in "fiub":
         return wrapped(np.asarray(result), [])
@@ -178,7 +179,7 @@ def _view_of(found: list[Tensor], result: Any) -> Any:
             while isinstance(above := getattr(base, "_base", (None,))[0], Variable):
                 base = above
             return watch(base, made, _rule(base._state.array, result))
-    return constant(result.copy())
+    return constant(result.copy(order="K"))
 
 
 def _rule(base: Any, view: Any) -> ViewRule:
@@ -242,25 +243,24 @@ def write(x: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
             return apply(function, (x, *args), kwargs)
         x._state.storage.unshare()
         result = function(x._state.array, *_mapped(args, _array), **kwargs)
-        _outdate_recorded(x)
+        for v in x._state.storage.tensors():
+            inplace.outdate_views(v)
         return result
     # A recorded value under `no_grad`: the gradient goes through as if nothing had been written.
     x._check_write()
     value = np.array(x._value, x._layout.dtype)
     result = function(value, *_mapped(args, _array), **kwargs)
-    with resumed(x._tape):
-        inplace.move_to(x, natives.replaced(x, value))
+    base = getattr(x, "_base", None)
+    if base is None:
+        with resumed(x._tape):
+            inplace.move_to(x, natives.replaced(x, value))
+        return result
+    owner, (_, write_back) = base
+    write_back(owner, value)
+    stale: Any = inplace.Stale
+    x.__class__ = stale
+    inplace.outdate_views(x)
     return result
-
-
-def _outdate_recorded(v: Any) -> None:
-    """Let the recorded views of a variable that was written to be taken again when they are read."""
-    for reference in getattr(v, "_views", None) or ():
-        view: Any = reference()
-        if type(view) is Tensor and view._base is not None and view._base[0] is v:
-            stale: Any = inplace.Stale
-            view.__class__ = stale
-            inplace.outdate_views(view)
 
 
 def _writes(function: Any, args: Any) -> bool:
@@ -298,7 +298,9 @@ def _into(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     _collect((*args, *rest.values(), mask), found)
     if len(targets) == 1 and _tape_for(found) is None:
         # NumPy itself writes, so that nothing is computed which `where` leaves out.
-        given = {name: _mapped(x, _array) for name, x in {**rest, "where": mask}.items() if x is not True}
+        if mask is not True:
+            rest["where"] = mask
+        given = {name: _mapped(x, _array) for name, x in rest.items()}
         write(targets[0], lambda out, *values: function(*values, out=out, **given), args, {})
         return targets[0]
     results = apply(function, args, rest) if found else function(*args, **rest)

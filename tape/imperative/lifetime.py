@@ -215,11 +215,12 @@ def _release(t: Any, over: bool, gradient: Any, blocks: list[tuple[int, int, int
 
 def become(t: Any, state: State) -> None:
     """Make a handle a tensor with memory of its own."""
-    for name in ("_tape", "_slot", "_value", "_views", "_pending"):
+    for name in ("_tape", "_slot", "_value", "_pending"):
         if hasattr(t, name):
             Tensor.__dict__[name].__delete__(t)
     t.__class__ = Variable
     t._state = state
+    state.tensor = weakref.ref(t)
 
 
 def _memory(t: Any, base: Any, blocks: list[tuple[int, int, int]], taken: set[int]) -> tuple[Any, Storage | None]:

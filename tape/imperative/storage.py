@@ -7,6 +7,7 @@ write to such memory moves the tensors to a copy of it, so that what was recorde
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,11 @@ class Storage:
             views[:] = [v for v in views if v() is not None]
         views.append(weakref.ref(view))
 
+    def tensors(self) -> list[Any]:
+        """List the tensors whose memory this is."""
+        found = [reference() for reference in self._views]
+        return [t for view in found if view is not None and (t := view.tensor()) is not None]
+
     def unshare(self) -> None:
         """Note that a write follows, and see to it that no tape refers to the memory any more."""
         self.version += 1
@@ -55,12 +61,23 @@ class Storage:
                 view.array = np.ndarray(a.shape, a.dtype, memory, a.ctypes.data - start if a.size else 0, a.strides)
 
 
-class View:
-    """An array in the memory of a storage."""
+def _nobody() -> None:
+    return None
 
-    __slots__ = ("__weakref__", "array", "storage")
+
+class View:
+    """An array in the memory of a storage.
+
+    Attributes
+    ----------
+    tensor : callable
+        Gives the tensor that it is the value of, while there is one.
+    """
+
+    __slots__ = ("__weakref__", "array", "storage", "tensor")
 
     def __init__(self, array: np.ndarray[Any, Any], storage: Storage | None = None) -> None:
         self.array = array
+        self.tensor: Callable[[], Any] = _nobody
         self.storage = Storage(array) if storage is None else storage
         self.storage.add(self)

@@ -93,7 +93,10 @@ class Variable(Tensor):
 
     def _check_write(self) -> None:
         state = self._state
-        if not state.requires_grad or not current.enabled:
+        if not current.enabled:
+            return
+        if not state.requires_grad:
+            super()._check_write()  # it may be a view of one that does
             return
         if state.cleared:
             raise was_cleared(f"of shape {self.shape}")
@@ -222,6 +225,7 @@ def made(cls: Any, state: State) -> Any:
     Tensor.held_by_users = True
     t = object.__new__(cls)
     t._state = state
+    state.tensor = weakref.ref(t)
     array = state.array
     t._layout = layout_of(array.shape, array.dtype, array.strides)
     return t
