@@ -15,12 +15,14 @@ from tape import instruction
 from tape.call import Call, Reference
 from tape.compiled import compiled
 from tape.constants import unlock
+from tape.inplace import Filling
 from tape.instruction import ELEMENT, FILL, JOIN
 from tape.layout import Layout
 from tape.tensor import Tensor
-from tape.wengert import ARITY, CHUNK, ENTRY, KIND, SCALARS, Tape
+from tape.wengert import ARITY, CHUNK, ENTRY, KIND, RETAINED, SCALARS, Tape
 
-_move_handle = Tensor.__dict__["_slot"].__set__
+# Past the properties of handles that are written to or outdated: nothing may be recorded meanwhile.
+_slot_of, _move_handle = Tensor.__dict__["_slot"].__get__, Tensor.__dict__["_slot"].__set__
 _BY_SLOT = ("leaves", "saved", "hooks", "gradients", "lines")
 """Dictionaries of a tape whose keys are slots."""
 
@@ -32,7 +34,7 @@ def prune(tape: Tape, handles: list[Tensor], cut: np.ndarray[Any, Any] | None = 
     ----------
     tape : Tape
     handles : list of Tensor
-        All handles of the tape; their slots are renumbered.
+        All handles of the tape; their slots are renumbered. Those of gathered writes need not be listed.
     cut : ndarray of bool, optional
         For each slot whether it becomes a leaf if it is needed: what it was computed from is then not needed for it.
 
@@ -45,20 +47,30 @@ def prune(tape: Tape, handles: list[Tensor], cut: np.ndarray[Any, Any] | None = 
     entries = space.entries[:count]
     cut = np.zeros(count, np.bool_) if cut is None else cut
     needed = np.zeros(count, np.bool_)
-    needed[[t._slot for t in handles]] = True
+    handles = _with_pending(handles)
+    needed[[_slot_of(t) for t in handles]] = True
     arities, kinds = (np.ascontiguousarray(space.table[:, column]) for column in (ARITY, KIND))
     find_needed(entries, arities, kinds, space.operands, arities_of_numbers(), cut, needed)
     new = np.where(needed, np.cumsum(needed) - 1, -1)
     # Where the values stand must be known before the entries move.
     memory = _Memory(tape, np.flatnonzero(needed))
-    for slot in np.flatnonzero(needed & cut):
-        _make_leaf(tape, int(slot))
+    for slot in np.flatnonzero(needed & cut).tolist():
+        _make_leaf(tape, slot)
     arities, kinds = (np.ascontiguousarray(space.table[:, column]) for column in (ARITY, KIND))
     space.operands_used = int(move_entries(entries, arities, kinds, space.operands, new))
     tape.count = int(needed.sum())
     _renumber(tape, handles, new)
     memory.give_back(tape)
     return new
+
+
+def _with_pending(handles: list[Tensor]) -> list[Tensor]:
+    """List each handle once, and those of the writes that it gathers: one may be so new that nobody listed it."""
+    found = {id(t): t for t in handles}
+    for t in handles:
+        if type(t) is Filling:
+            found.update((id(written), written) for written in t._pending[1].values())
+    return list(found.values())
 
 
 def arities_of_numbers() -> np.ndarray[Any, Any]:
@@ -118,6 +130,8 @@ def move_entries(entries: Any, arities: Any, kinds: Any, operands: Any, new: Any
 
 
 def _make_leaf(tape: Tape, slot: int) -> None:
+    # What its pullbacks would have needed, a call or arrays, is not to be kept alive.
+    tape.saved.pop(slot, None)
     layout = tape.layout(slot)
     entry = tape.workspace.entries[slot]
     if layout.cell:
@@ -127,9 +141,8 @@ def _make_leaf(tape: Tape, slot: int) -> None:
 
 
 def _renumber(tape: Tape, handles: list[Tensor], new: np.ndarray[Any, Any]) -> None:
-    # A handle may be listed once only, but several may share a slot.
-    for t in {id(t): t for t in handles}.values():
-        _move_handle(t, int(new[t._slot]))
+    for t in handles:
+        _move_handle(t, int(new[_slot_of(t)]))
     for name in _BY_SLOT:
         old = getattr(tape, name)
         setattr(tape, name, {int(new[slot]): x for slot, x in old.items() if new[slot] >= 0})
@@ -185,6 +198,9 @@ class _Memory:
                 space.large.setdefault(len(block[0]), []).append(block)
                 space.large_bytes += len(block[0])
         tape.released = kept[::-1]
+        if space.large_bytes > RETAINED:  # arrays of ever other sizes find no buffer of theirs
+            space.large.clear()
+            space.large_bytes = 0
         calls = {id(call) for detail, *_ in tape.saved.values() for call in _calls(detail[3])}
         tape.keep = [x for x in tape.keep if (id(x) in calls if isinstance(x, Call) else self._uses(x))]
         self._unlock(tape)

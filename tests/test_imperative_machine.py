@@ -301,6 +301,7 @@ class Machine(RuleBasedStateMachine):
             seen = function(array)
         except (ValueError, IndexError):
             assume(False)
+        assume(np.shape(seen) or isinstance(seen, np.generic))  # a view of one element is a number here
         if not np.shape(seen) or not np.shares_memory(seen, array):
             self.compute(function, [base], recorded, element=not np.shape(seen))
             return

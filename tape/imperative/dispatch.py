@@ -185,19 +185,22 @@ def _view_of(found: list[Tensor], result: Any) -> Any:
 def _rule(base: Any, view: Any) -> ViewRule:
     """Tell how to take a view from its base, and how to write its new value there, by where its elements stand."""
     offset = view.ctypes.data - base.ctypes.data
-    shape, strides = view.shape, view.strides
+    shape, strides, itemsize = view.shape, view.strides, base.itemsize
 
-    def positions() -> Any:
+    def where() -> Any:
+        if not base.ndim:
+            return ...
         numbers = np.empty_like(base, np.int64)
         numbers[...] = np.arange(base.size).reshape(base.shape)
-        steps = [s // base.itemsize * 8 for s in strides]
-        return np.ndarray(shape, np.int64, numbers.ravel(order="K"), offset // base.itemsize * 8, steps).copy()
+        steps = [s // itemsize * 8 for s in strides]
+        seen: Any = np.ndarray(shape, np.int64, numbers.ravel(order="K"), offset // itemsize * 8, steps)
+        return np.unravel_index(seen, base.shape)
 
     def take(owner: Any) -> Any:
-        return np.reshape(owner, -1)[positions()]
+        return np.reshape(owner[where()], shape)
 
     def write_back(owner: Any, new: Any) -> None:
-        np.reshape(owner, -1)[positions()] = new
+        owner[where()] = new if base.ndim else np.reshape(new, ())
 
     return take, write_back
 

@@ -224,7 +224,7 @@ def become(t: Any, state: State) -> None:
 
 
 def _memory(t: Any, base: Any, blocks: list[tuple[int, int, int]], taken: set[int]) -> tuple[Any, Storage | None]:
-    if base is not None and isinstance(base[0], Variable) and base[0]._state.cleared:
+    if base is not None and isinstance(base[0], Variable):
         seen = base[1][0](base[0]._state.array)
         if isinstance(seen, np.ndarray) and np.may_share_memory(seen, base[0]._state.array):
             return seen, base[0]._state.storage
