@@ -25,7 +25,8 @@ from tape.machine import ACTIVE
 from tape.memory import Sweep
 from tape.reading import NUMBERS, Handles, Layouts, Step, read, slopes
 from tape.tensor import Tensor
-from tape.wengert import ARITY, SCALARS, Tape
+from tape.wengert import Tape
+from tape.workspace import ARITY, SCALARS
 
 
 class Marks:

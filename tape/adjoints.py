@@ -20,7 +20,8 @@ from tape.memory import Sweep
 from tape.reading import operands
 from tape.sweep import sweep
 from tape.tensor import Tensor
-from tape.wengert import SCALARS, SMALL, Tape
+from tape.wengert import Tape
+from tape.workspace import SCALARS, SMALL
 
 
 class Adjoints(Sweep):

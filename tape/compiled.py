@@ -84,7 +84,7 @@ def source_tag() -> str:
     digest = hashlib.blake2b(digest_size=6)
     for name in (
         "blocks", "compiled", "instruction", "layout", "machine", "pullbacks", "pushforwards", "rows", "runs", "second",
-        "sweep", "unions", "wengert",
+        "sweep", "unions", "wengert", "workspace",
     ):  # fmt: skip
         digest.update((pathlib.Path(__file__).with_name(f"{name}.py")).read_bytes())
     return digest.hexdigest()

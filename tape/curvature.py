@@ -20,7 +20,8 @@ from tape.second import clear_zeros, sweep_second
 from tape.second_kernels import NATIVE, PYTHON, UNKNOWN
 from tape.tangents import Tangents
 from tape.tensor import Tensor
-from tape.wengert import KIND, OPCODE, SCALARS, SECOND, SECOND_STATE, Tape
+from tape.wengert import Tape
+from tape.workspace import KIND, OPCODE, SCALARS, SECOND, SECOND_STATE
 
 
 class Curvature:

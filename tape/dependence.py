@@ -28,7 +28,7 @@ from tape.machine import (
     word,
 )
 from tape.unions import unite
-from tape.wengert import ARITY, CELL, EXTENT, KIND, OPCODE, PLAN, SCALARS
+from tape.workspace import ARITY, CELL, EXTENT, KIND, OPCODE, PLAN, SCALARS
 
 NATIVE = (ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, JOIN, EXTREME)
 """The kinds of instruction that are done here; Python does others (see `tape.footprints`)."""

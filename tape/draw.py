@@ -145,8 +145,8 @@ def draw(
     if limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}")
     if isinstance(function, Tensor):
-        function._alive()
-        tape, slot = function._tape, function._slot
+        seen = function._inspected()
+        tape, slot = seen._tape, seen._slot
         inputs = {s for s in tape.inputs | tape.cleared if not operands(tape, s)}
         return Drawing(_Picture(tape, {slot}, inputs, marks_of(tape, slot), 0, limit).source(values))
     made: Any = function

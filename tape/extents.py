@@ -9,7 +9,7 @@ import numpy as np
 
 from tape import checked, kernels, second_kernels, table
 from tape.blocks import BLOCK
-from tape.wengert import ENTRY, SCALARS
+from tape.workspace import ENTRY, SCALARS
 
 if TYPE_CHECKING:
     from tape.memory import Sweep

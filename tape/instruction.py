@@ -12,7 +12,7 @@ import numpy as np
 
 from ops.catalog import LEAF, Elementwise, Structural
 from tape.layout import FLOAT32, FLOAT64, Layout
-from tape.wengert import ARITY, BYTES, CELL, DTYPE, EXTENT, KIND, OPCODE, READY, Workspace
+from tape.workspace import ARITY, BYTES, CELL, DTYPE, EXTENT, KIND, OPCODE, READY, Workspace
 
 NOTHING, ELEMENTWISE, MOVE, MATMUL, ELEMENT, FILL, GATHER, JOIN, HOST, RUN, EXTREME = range(11)
 """Kinds of instruction, by what the sweep does for them. NOTHING: a leaf, or an op without slope. RUN is the kind

@@ -24,7 +24,7 @@ from tape import checked
 from tape.compiled import CHECKED, OPTIONS, float32s, float64s, kernel
 from tape.errors import UnsupportedError
 from tape.layout import FLOAT32, FLOAT64
-from tape.wengert import SCALARS
+from tape.workspace import SCALARS
 
 _guard = threading.RLock()
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from ops.shape import stopped_op
 from tape.prune import arities_of_numbers, find_needed
-from tape.wengert import ARITY, KIND, SCALARS, Tape
+from tape.wengert import Tape
+from tape.workspace import ARITY, KIND, SCALARS
 
 
 def linked(tape: Tape, roots: list[int]) -> np.ndarray[Any, Any]:

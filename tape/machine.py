@@ -8,7 +8,7 @@ from tape.blocks import BLOCK, gather_block
 from tape.compiled import bytes_of, call_number_kernel, compiled, float64s, inlined, int32s, int64s, note
 from tape.instruction import DIRECT, FILL, JOIN, SINGLE, UNREAD
 from tape.layout import FLOAT32
-from tape.wengert import ARITY, BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTENT, KIND, PLAN, SCALARS
+from tape.workspace import ARITY, BYTES, CELL, CLASS, COLUMNS, DTYPE, ENTRY, EXTENT, KIND, PLAN, SCALARS
 
 (
     COUNT, ENTRIES, CELLS, ACTIVITY, ROWS, TABLE, POOL_SIZE, POOL, OPERANDS_SIZE, OPERANDS, NUMBERS, HEADS_SIZE, HEADS,

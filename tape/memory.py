@@ -31,7 +31,8 @@ from tape.machine import (
 )
 from tape.sweep import activate, mark, reset
 from tape.tensor import Tensor
-from tape.wengert import KERNEL, OPCODE, READY, RETAINED, SCALARS, Tape, aligned, nothing
+from tape.wengert import Tape
+from tape.workspace import KERNEL, OPCODE, READY, RETAINED, SCALARS, aligned, nothing
 
 
 class _UfuncObject(ctypes.Structure):

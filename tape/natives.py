@@ -22,7 +22,8 @@ from tape.products import matmul
 from tape.record import NATIVES, constant, handle, place, tape_of
 from tape.tensor import Tensor
 from tape.views import watch
-from tape.wengert import SCALARS, SMALL, Tape
+from tape.wengert import Tape
+from tape.workspace import SCALARS, SMALL
 
 
 def _units(shape: tuple[int, ...]) -> list[int]:

@@ -16,7 +16,8 @@ from tape.sweep import reach
 from tape.tangents import ALWAYS
 from tape.tensor import Tensor
 from tape.unions import Unions
-from tape.wengert import KIND, SCALARS, Tape
+from tape.wengert import Tape
+from tape.workspace import KIND, SCALARS
 
 
 def pattern_of(tape: Tape, inputs: list[Tensor], outputs: list[Tensor]) -> Any:

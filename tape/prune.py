@@ -19,7 +19,8 @@ from tape.inplace import Filling
 from tape.instruction import ELEMENT, FILL, JOIN
 from tape.layout import Layout
 from tape.tensor import Tensor
-from tape.wengert import ARITY, CHUNK, ENTRY, KIND, RETAINED, SCALARS, Tape
+from tape.wengert import Tape
+from tape.workspace import ARITY, CHUNK, ENTRY, KIND, RETAINED, SCALARS
 
 # Past the properties of handles that are written to or outdated: nothing may be recorded meanwhile.
 _slot_of, _move_handle = Tensor.__dict__["_slot"].__get__, Tensor.__dict__["_slot"].__set__

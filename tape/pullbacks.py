@@ -32,7 +32,7 @@ from tape.machine import (
     value_of,
     word,
 )
-from tape.wengert import ARITY, EXTENT, KERNEL, PLAN, SCALARS
+from tape.workspace import ARITY, EXTENT, KERNEL, PLAN, SCALARS
 
 
 @inlined

@@ -26,7 +26,7 @@ from tape.machine import (
     word,
 )
 from tape.pullbacks import multiply_into, weigh
-from tape.wengert import ARITY, CELL, EXTENT, KERNEL, PLAN
+from tape.workspace import ARITY, CELL, EXTENT, KERNEL, PLAN
 
 
 @inlined

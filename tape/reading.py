@@ -13,7 +13,8 @@ from tape.instruction import FILL, JOIN
 from tape.layout import FLOAT, Layout
 from tape.record import handle
 from tape.tensor import Tensor
-from tape.wengert import ARITY, ENTRY, KIND, REMEMBERED, SCALARS, Tape, unpack_number
+from tape.wengert import Tape, unpack_number
+from tape.workspace import ARITY, ENTRY, KIND, REMEMBERED, SCALARS
 
 
 class Step(NamedTuple):

@@ -16,7 +16,8 @@ from tape.constants import COPIED, lock, sample
 from tape.errors import InputError, UnsupportedError
 from tape.layout import CODES, FLOAT, PYTHON_FLOAT, Layout, layout_of, result_layout
 from tape.tensor import Tensor
-from tape.wengert import SCALARS, SMALL, Tape
+from tape.wengert import Tape
+from tape.workspace import SCALARS, SMALL
 
 float64 = np.dtype(np.float64)
 _new = object.__new__

@@ -16,7 +16,8 @@ from ops.catalog import Elementwise
 from tape import kernels, record
 from tape.layout import FLOAT, FLOAT64, PYTHON_FLOAT
 from tape.tensor import Tensor
-from tape.wengert import ENTRY, PackError, pack_array, pack_number
+from tape.wengert import PackError, pack_array, pack_number
+from tape.workspace import ENTRY
 
 _MEMORY = """
     top = tape.top

@@ -14,7 +14,7 @@ from tape import instruction
 from tape.layout import FLOAT, Layout, contiguous_strides, layout_of
 from tape.record import handle, place
 from tape.tensor import Tensor
-from tape.wengert import KIND, SCALARS
+from tape.workspace import KIND, SCALARS
 
 
 def additive(scaled: bool) -> Callable[..., Tensor | None]:

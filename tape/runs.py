@@ -26,7 +26,7 @@ from tape.machine import (
     word,
 )
 from tape.pullbacks import contribute, pull_elementwise, repeats
-from tape.wengert import ARITY, EXTENT, KERNEL, KIND, PLAN, SCALARS
+from tape.workspace import ARITY, EXTENT, KERNEL, KIND, PLAN, SCALARS
 
 LONG = 4 * BLOCK
 """Arrays from this size on are swept in runs."""

@@ -50,7 +50,7 @@ from tape.machine import (
 from tape.pullbacks import multiply_into, repeats
 from tape.pushforwards import tangent_block
 from tape.second_kernels import PYTHON
-from tape.wengert import ARITY, CELL, EXTENT, KERNEL, KIND, PLAN, SCALARS, SECOND, SECOND_STATE
+from tape.workspace import ARITY, CELL, EXTENT, KERNEL, KIND, PLAN, SCALARS, SECOND, SECOND_STATE
 
 ZEROS = 100
 """The block of scratch memory that holds zeros."""

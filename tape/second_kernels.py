@@ -19,7 +19,7 @@ from ops.symbolic import NoExpressionError, directional
 from tape import kernels
 from tape.compiled import float32s, float64s, kernel
 from tape.layout import FLOAT32, FLOAT64
-from tape.wengert import SCALARS
+from tape.workspace import SCALARS
 
 _guard = threading.RLock()
 

@@ -15,7 +15,8 @@ from tape.reading import title
 from tape.tensor import Tensor
 from tape.trace import Trace
 from tape.transforms import Transform
-from tape.wengert import ARITY, KIND, SCALARS, Tape
+from tape.wengert import Tape
+from tape.workspace import ARITY, KIND, SCALARS
 
 _LONG = 40
 """Parameters that take more characters than this are cut."""
@@ -191,18 +192,17 @@ def show(
        2  multiply  0 1       ()     float64  1.81859
     """
 
-    def read(tape: Tape, inputs: list[Tensor], first: int) -> Listing:
-        slots = {t._slot for t in inputs}
+    def read(tape: Tape, slots: Collection[int], first: int) -> Listing:
         shown = list(range(first, tape.count))
         if len(shown) > head + tail + 1:
             shown[head : len(shown) - tail] = []
         return Listing([read_entry(tape, slot, slots) for slot in shown], tape.count)
 
     if isinstance(function, Tensor):
-        function._alive()
-        return read(function._tape, [], 0)
+        tape = function._inspected()._tape
+        return read(tape, tape.inputs, 0)
     made: Any = function
     if isinstance(made, Transform):
         made, argnums = made.function, made.argnums
     with Trace(made, argnums, args, kwargs) as trace:
-        return read(trace.tape, trace.inputs, trace.first)
+        return read(trace.tape, {t._slot for t in trace.inputs}, trace.first)

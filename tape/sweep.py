@@ -39,7 +39,7 @@ from tape.machine import (
     word,
 )
 from tape.runs import LONG
-from tape.wengert import BYTES, CELL, KIND, PLAN, READY, SCALARS
+from tape.workspace import BYTES, CELL, KIND, PLAN, READY, SCALARS
 
 
 @compiled()

@@ -138,6 +138,11 @@ class Tensor:
         """Give this value as a handle of a tape."""
         return self
 
+    def _inspected(self) -> Tensor:
+        """Give this value as a handle of the tape that tells how it was computed."""
+        self._alive()
+        return self
+
     def _check_write(self) -> None:
         """Raise if a write to this value would reach one that must not be written to."""
         base = getattr(self, "_base", None)

@@ -73,7 +73,8 @@ WRONG = """
 import numpy as np
 from tape import record
 from tape.adjoints import Adjoints
-from tape.wengert import PLAN, SCALARS, Tape, _idle
+from tape.wengert import Tape, _idle
+from tape.workspace import PLAN, SCALARS
 
 def wrong(f, change):
     _idle.workspaces.clear()  # what was made wrong is not used again

@@ -13,7 +13,7 @@ import numpy as np
 
 from ops import catalog
 from tape import elementwise_op, grad, hvp, kernels, structural_op, vjp
-from tape.wengert import SCALARS
+from tape.workspace import SCALARS
 
 X = np.linspace(0.1, 2.0, 6)
 V = np.array([0.3, -1.0, 0.5, 2.0, 0.1, -0.4])

@@ -12,7 +12,7 @@ from ops.reduce import _extreme_pullback, axes_of
 from tape import grad
 from tape.blocks import BLOCK
 from tape.instruction import EXTREME
-from tape.wengert import KIND, SCALARS
+from tape.workspace import KIND, SCALARS
 
 Extreme = Callable[..., Any]
 

@@ -20,7 +20,8 @@ from tape.prune import prune
 from tape.record import handle, input_array
 from tape.show import read_entry
 from tape.tensor import Tensor
-from tape.wengert import CHUNK, Tape
+from tape.wengert import Tape
+from tape.workspace import CHUNK
 
 RNG = np.random.default_rng(7)
 A, B = RNG.uniform(0.5, 1.5, (3, 4)), RNG.uniform(0.5, 1.5, (4,))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tape
-from tape import grad, show
-from tape.errors import InputError, StaleTensorError
+from tape import grad, show, tensor
+from tape.errors import InputError, InvalidBackprop, StaleTensorError
 from tape.show import listing
 
 
@@ -103,7 +103,7 @@ def test_inside_a_function_the_tape_so_far():
         return y * y
 
     grad(f)(1.0)
-    assert ops_of(seen[0]) == ["leaf", "exp"]
+    assert ops_of(seen[0]) == ["input", "exp"]
     assert ops_of(seen[1]) == ["exp"]
     assert "(1 more)" not in str(seen[0])
 
@@ -132,3 +132,16 @@ def test_the_listing_outlives_the_tape():
     grad(lambda x: np.sum(np.tanh(x) * x))(np.ones(50))
     assert str(listed) == before
     assert isinstance(listed, tape.show.__globals__["Listing"])
+
+
+def test_tensors_that_are_held():
+    x, c = tensor([1.0, 2.0]), tensor(3.0, requires_grad=False)
+    y = np.sum(np.sin(x) * 2.0)
+    text = str(show(y))
+    assert [line.split()[1] for line in text.splitlines()[1:]] == ["input", "sin", "constant", "multiply", "sum"]
+    assert str(show(x)) == text
+    with pytest.raises(InputError, match="nothing was recorded"):
+        show(c)
+    y.backward()
+    with pytest.raises(InvalidBackprop, match="cleared"):
+        show(y)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from tape.adjoint import Hooks, pull_back
-from tape.arguments import described
 from tape.current import current, recording_to
-from tape.errors import InvalidBackprop, InvalidGradient, was_cleared
+from tape.errors import InvalidBackprop, was_cleared
 from tape.imperative import lifetime
 from tape.imperative.hooks import hooked
+from tape.imperative.seeds import inputs_of, listed_of, seed_of, seeds_of
 from tape.imperative.sweeping import Pass, at, no_gradient
 from tape.imperative.variable import Variable, constant
 from tape.tensor import Tensor
@@ -61,8 +61,8 @@ def backward(
     array([3., 5.])
     """
     retain = create_graph if retain_graph is None else retain_graph
-    wanted = None if inputs is None else _inputs(inputs)
-    work = _Work(_listed(tensors), _seeds(tensors, grad_tensors), wanted, retain=retain, create_graph=create_graph)
+    wanted = None if inputs is None else inputs_of(inputs)
+    work = _Work(listed_of(tensors), seeds_of(tensors, grad_tensors), wanted, retain=retain, create_graph=create_graph)
     # The pass ends before anything is computed with recorded gradients of earlier ones.
     for v, g in list(work.run()):
         _accumulate(v, g)
@@ -117,9 +117,9 @@ def gradients(
     """
     if materialize_grads and allow_unused is False:
         raise ValueError("allow_unused=False contradicts materialize_grads=True, which gives zeros for unused inputs")
-    wanted = _inputs(inputs)
+    wanted = inputs_of(inputs)
     retain = create_graph if retain_graph is None else retain_graph
-    work = _Work(_listed(outputs), _seeds(outputs, grad_outputs), wanted, retain=retain, create_graph=create_graph)
+    work = _Work(listed_of(outputs), seeds_of(outputs, grad_outputs), wanted, retain=retain, create_graph=create_graph)
     found = {id(v): g for v, g in work.run()}
     results: list[Any] = []
     for k, t in enumerate(wanted):
@@ -169,7 +169,7 @@ def backward_pairs(loss: Tensor, dy: Any = None, retain_graph: bool = False) -> 
     >>> w
     Parameter([0.93, 0.86], dtype=float64, requires_grad=True)
     """
-    return _Work(_listed(loss), _seeds(loss, dy), None, retain=retain_graph, create_graph=False).run()
+    return _Work(listed_of(loss), seeds_of(loss, dy), None, retain=retain_graph, create_graph=False).run()
 
 
 def forget(t: Tensor) -> None:
@@ -199,72 +199,6 @@ def _as_tensor(g: Any, t: Tensor) -> Any:
 
 def _total(parts: list[Any]) -> Any:
     return functools.reduce(operator.add, parts) if parts else None
-
-
-def _listed(tensors: Any) -> list[Any]:
-    found = list(tensors) if isinstance(tensors, tuple | list) else [tensors]
-    for t in found:
-        if not isinstance(t, Tensor):
-            raise InvalidBackprop(
-                f"backward needs a Tensor that was computed from tensors that require a gradient, got {described(t)}"
-            )
-    if not found:
-        raise InvalidBackprop("backward needs at least one tensor to begin with, got an empty sequence")
-    return found
-
-
-def _inputs(inputs: Any) -> list[Any]:
-    found = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
-    if not found:
-        raise InvalidBackprop("`inputs` cannot be empty: name the tensors whose gradients are wanted, or leave it out")
-    for t in found:
-        if not isinstance(t, Tensor):
-            raise InvalidBackprop(f"the inputs must be Tensors, got {described(t)}")
-        if not t.requires_grad:
-            raise InvalidBackprop(
-                "one of the differentiated tensors does not require grad: make it with requires_grad=True"
-            )
-    return found
-
-
-def _seeds(tensors: Any, seeds: Any) -> list[Any]:
-    if not isinstance(tensors, tuple | list):
-        return [seeds]
-    if seeds is None:
-        return [None] * len(tensors)
-    found = list(seeds) if isinstance(seeds, tuple | list) else [seeds]
-    if len(found) != len(tensors):
-        raise InvalidGradient(f"got {len(tensors)} tensors and {len(found)} gradients for them: give one for each")
-    return found
-
-
-def seed_of(root: Any, seed: Any, *, recorded: bool = False) -> Any:
-    """Give the seed of a root: a float for a number, else an array of its shape; a Tensor only if it is `recorded`."""
-    shape, dtype = root.shape, root.dtype
-    if seed is None:
-        if root.size != 1:
-            raise InvalidBackprop(
-                f"a gradient can be implicitly created only for scalar outputs, and this tensor has shape {shape}: "
-                "reduce it first (`np.sum(y).backward()`), or pass one (`y.backward(np.ones_like(y))`)"
-            )
-        return 1.0 if root._layout.cell else np.ones(shape, dtype)
-    if isinstance(seed, Tensor):
-        if recorded and seed.requires_grad and seed.shape == shape:
-            return seed
-        seed = seed.numpy()
-    try:
-        array = np.asarray(seed)
-    except (ValueError, TypeError):
-        raise InvalidGradient(f"the gradient must be a number or an array, got {described(seed)}") from None
-    if array.dtype.kind not in "fiub":
-        raise InvalidGradient(f"gradients can be either arrays, Tensors or None, but got {described(seed)}")
-    lead = len(shape) - array.ndim
-    if lead < 0 or any(n not in (1, m) for n, m in zip(array.shape, shape[lead:], strict=True)):
-        raise InvalidGradient(
-            f"Mismatch in shape: a gradient of shape {array.shape} and dtype {array.dtype} was passed for a tensor of "
-            f"shape {shape} and dtype {dtype}; it must broadcast to that shape without enlarging it"
-        )
-    return float(array) if root._layout.cell else np.broadcast_to(array, shape).astype(dtype)
 
 
 def _accumulate(t: Any, g: Any) -> None:

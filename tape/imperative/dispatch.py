@@ -16,10 +16,10 @@ from tape import inplace, natives, record
 from tape.current import current, resumed
 from tape.errors import was_cleared
 from tape.imperative import face, lifetime
-from tape.imperative.variable import Parameter, Variable, attach, constant, persistent_tape
-from tape.layout import CODES
+from tape.imperative.unrecorded import array_of, collect, mapped, plainly
+from tape.imperative.variable import Parameter, Variable, attach, persistent_tape
 from tape.tensor import Tensor
-from tape.views import ViewRule, watch
+from tape.views import watch
 from tape.wengert import CROWDED, PAUSED, WATCHED, Tape
 
 
@@ -28,14 +28,14 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     if _writes(function, args):
         return write(args[0], function, args[1:], kwargs)
     found: list[Tensor] = []
-    _collect(args, found)
+    collect(args, found)
     if kwargs:
-        _collect(kwargs.values(), found)
+        collect(kwargs.values(), found)
         if kwargs.get("out") is not None and any(map(_is_apart, _listed(kwargs["out"]))):
             return _into(function, args, kwargs)
     tape = _tape_for(found)
     if tape is None:
-        return _plainly(function, args, kwargs, found)
+        return plainly(function, args, kwargs, found)
     if tape.held:
         _admit(tape)
     if not tape.persistent and current.enabled:
@@ -51,8 +51,8 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         owners[id(h)] = t
         return h
 
-    given = _mapped(args, bring)
-    named = {name: _mapped(x, bring) for name, x in kwargs.items()} if kwargs else kwargs
+    given = mapped(args, bring)
+    named = {name: mapped(x, bring) for name, x in kwargs.items()} if kwargs else kwargs
     result = _watched(tape, function, given, named) if tape.held & WATCHED else function(*given, **named)
     return _rebased(result, owners) if owners else result
 
@@ -69,25 +69,6 @@ def _listed(out: Any) -> tuple[Any, ...]:
 def _is_apart(x: Any) -> bool:
     """Tell whether a target is a tensor that is not simply recorded."""
     return isinstance(x, Variable) or (isinstance(x, Tensor) and bool(x._tape.held & PAUSED))
-
-
-def _collect(values: Any, found: list[Tensor]) -> None:
-    for x in values:
-        if isinstance(x, Tensor):
-            found.append(x)
-        elif type(x) in (list, tuple):
-            _collect(x, found)
-
-
-def _mapped(x: Any, change: Callable[[Any], Any]) -> Any:
-    """Change the Tensors in nested lists and tuples."""
-    if isinstance(x, Tensor):
-        return change(x)
-    if type(x) is tuple:
-        return tuple([_mapped(item, change) for item in x])
-    if type(x) is list:
-        return [_mapped(item, change) for item in x]
-    return x
 
 
 def _tape_for(found: list[Tensor]) -> Tape | None:
@@ -142,69 +123,6 @@ def _rebased(result: Any, owners: dict[int, Any]) -> Any:
     return result
 
 
-# ---------------------------------------------------------------- without recording
-def _array(t: Any) -> Any:
-    """Give the value of a Tensor as NumPy takes it."""
-    value = t._state.array if isinstance(t, Variable) else t._value
-    return value[()] if type(value) is np.ndarray and not value.shape else value
-
-
-def _plainly(function: Callable[..., Any], args: Any, kwargs: Any, found: list[Tensor]) -> Any:
-    result = function(*_mapped(args, _array), **{name: _mapped(x, _array) for name, x in kwargs.items()})
-    return wrapped(result, found)
-
-
-def wrapped(result: Any, found: list[Tensor]) -> Any:
-    """Give arrays and numbers that were computed without recording as tensors without a gradient."""
-    if isinstance(result, np.ndarray):
-        if result.dtype not in CODES:
-            return constant(record.supported(result)) if result.dtype.kind in "fiu" else result
-        if result.flags.owndata:
-            if all(result is not t for t in map(_array, found)):
-                return constant(result)
-        return _view_of(found, result)
-    if isinstance(result, np.generic) and result.dtype.kind in "fiub":
-        return wrapped(np.asarray(result), [])
-    if type(result) in (tuple, list):
-        return type(result)([wrapped(x, found) for x in result])
-    return result
-
-
-def _view_of(found: list[Tensor], result: Any) -> Any:
-    """Make a tensor of an array that refers to memory of others: a view of a variable, or a copy."""
-    for v in found:
-        if isinstance(v, Variable) and np.may_share_memory(result, v._state.array):
-            made = constant(result, v._state.storage)
-            base: Any = v
-            while isinstance(above := getattr(base, "_base", (None,))[0], Variable):
-                base = above
-            return watch(base, made, _rule(base._state.array, result))
-    return constant(result.copy(order="K"))
-
-
-def _rule(base: Any, view: Any) -> ViewRule:
-    """Tell how to take a view from its base, and how to write its new value there, by where its elements stand."""
-    offset = view.ctypes.data - base.ctypes.data
-    shape, strides, itemsize = view.shape, view.strides, base.itemsize
-
-    def where() -> Any:
-        if not base.ndim:
-            return ...
-        numbers = np.empty_like(base, np.int64)
-        numbers[...] = np.arange(base.size).reshape(base.shape)
-        steps = [s // itemsize * 8 for s in strides]
-        seen: Any = np.ndarray(shape, np.int64, numbers.ravel(order="K"), offset // itemsize * 8, steps)
-        return np.unravel_index(seen, base.shape)
-
-    def take(owner: Any) -> Any:
-        return np.reshape(owner[where()], shape)
-
-    def write_back(owner: Any, new: Any) -> None:
-        owner[where()] = new if base.ndim else np.reshape(new, ())
-
-    return take, write_back
-
-
 # ---------------------------------------------------------------- writing
 def _promote(v: Any, tape: Tape) -> None:
     """Let a variable without a gradient be a value on the tape from now on, and with it what it is a view of."""
@@ -237,7 +155,7 @@ def _outdate(v: Any) -> None:
 def write(x: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Carry out a function that writes to its first argument."""
     found: list[Tensor] = []
-    _collect((*args, *kwargs.values()), found)
+    collect((*args, *kwargs.values()), found)
     if isinstance(x, Variable):
         x._check_write()
         tape = _tape_for(found)
@@ -245,14 +163,14 @@ def write(x: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
             _promote(x, tape)
             return apply(function, (x, *args), kwargs)
         x._state.storage.unshare()
-        result = function(x._state.array, *_mapped(args, _array), **kwargs)
+        result = function(x._state.array, *mapped(args, array_of), **kwargs)
         for v in x._state.storage.tensors():
             inplace.outdate_views(v)
         return result
     # A recorded value under `no_grad`: the gradient goes through as if nothing had been written.
     x._check_write()
     value = np.array(x._value, x._layout.dtype)
-    result = function(value, *_mapped(args, _array), **kwargs)
+    result = function(value, *mapped(args, array_of), **kwargs)
     base = getattr(x, "_base", None)
     if base is None:
         with resumed(x._tape):
@@ -298,12 +216,12 @@ def _into(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     rest = {name: x for name, x in kwargs.items() if name != "out"}
     mask = rest.pop("where", True) if isinstance(function, np.ufunc) else True
     found: list[Tensor] = []
-    _collect((*args, *rest.values(), mask), found)
+    collect((*args, *rest.values(), mask), found)
     if len(targets) == 1 and _tape_for(found) is None:
         # NumPy itself writes, so that nothing is computed which `where` leaves out.
         if mask is not True:
             rest["where"] = mask
-        given = {name: _mapped(x, _array) for name, x in rest.items()}
+        given = {name: mapped(x, array_of) for name, x in rest.items()}
         write(targets[0], lambda out, *values: function(*values, out=out, **given), args, {})
         return targets[0]
     results = apply(function, args, rest) if found else function(*args, **rest)

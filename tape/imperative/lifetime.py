@@ -23,7 +23,8 @@ from tape.inplace import Filling, Stale
 from tape.prune import prune
 from tape.record import handle
 from tape.tensor import Tensor
-from tape.wengert import BUDGET, CROWDED, SMALL, Tape
+from tape.wengert import BUDGET, CROWDED, Tape
+from tape.workspace import SMALL
 
 _KINDS = {Tensor, Stale, Filling}
 

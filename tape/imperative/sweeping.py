@@ -20,7 +20,8 @@ from tape.linked import linked
 from tape.machine import KEEP, adjoint_of
 from tape.sweep import uses
 from tape.tensor import Tensor
-from tape.wengert import SMALL, Tape
+from tape.wengert import Tape
+from tape.workspace import SMALL
 
 
 class Pass(Adjoints):

@@ -91,6 +91,13 @@ class Variable(Tensor):
     def _copied(self) -> Any:
         return _restored(type(self), self._state.array, self._state.requires_grad)
 
+    def _inspected(self) -> Tensor:
+        if self._state.cleared:
+            raise was_cleared(f"of shape {self.shape}")
+        if not self._state.requires_grad:
+            raise InputError("nothing was recorded to compute this tensor: it requires no gradient")
+        return attach(self, tape_for())
+
     def _check_write(self) -> None:
         state = self._state
         if not current.enabled:
