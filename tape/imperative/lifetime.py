@@ -29,9 +29,29 @@ from tape.workspace import SMALL
 _KINDS = {Tensor, Stale, Filling}
 
 
+def _count(tape: Any) -> int:
+    return sys.getrefcount(tape)
+
+
+class _NoTape:
+    """Has no handles."""
+
+
+def _others() -> int:
+    def inner(tape: Any) -> int:
+        return _count(tape)
+
+    tape = _NoTape()
+    return inner(tape)
+
+
+_OTHERS = _others()
+"""What `live` counts of a tape without handles: the local variables of its caller, its own, and of the count."""
+
+
 def live(tape: Tape) -> list[Tensor]:
     """Find all handles of a tape, whose owner is noted as unknown if there may be others."""
-    expected = sys.getrefcount(tape) - _OTHERS
+    expected = _count(tape) - _OTHERS
     # By identity: an object may grow older meanwhile, and be met again.
     # Those that had to be searched for among old objects are remembered.
     found = {id(t): t for reference in tape.old if _is_of(t := reference(), tape)}
@@ -75,23 +95,6 @@ def _times(values: list[Any], tape: Tape) -> int:
     for x in values:
         count += x is tape
     return count
-
-
-class _Counted:
-    """Stands for a tape while it is found out how many references to one there are that are no handles."""
-
-
-def _count(tape: Any) -> int:
-    return sys.getrefcount(tape)
-
-
-def _others() -> int:
-    tape = _Counted()
-    return _count(tape)
-
-
-_OTHERS = _others()
-"""References to a tape that its handles do not account for: a caller's, and those of the count itself."""
 
 
 def relieve(tape: Tape) -> None:
