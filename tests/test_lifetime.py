@@ -5,41 +5,16 @@ from __future__ import annotations
 import gc
 import tracemalloc
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from test_memory import rss
+from growing import growth, rss
 
 from tape import Parameter, backward_pairs, gradients, no_grad, tensor
 
 LARGE = 100_000
 MEGABYTE = 1 << 20
-
-
-def growth(work: Callable[[int], Any], calls: int, warm: int = 200) -> tuple[int, int]:
-    """Count by how many bytes Python's memory (over the last fifth) and the process's grow over so many calls."""
-    for k in range(warm):
-        work(k)
-    gc.collect()
-    resident = rss()
-    for k in range(calls):
-        work(k)
-    gc.collect()
-    resident = rss() - resident
-    tracemalloc.start()
-    try:
-        for k in range(20):
-            work(k)
-        gc.collect()
-        before = tracemalloc.get_traced_memory()[0]
-        for k in range(calls // 5):
-            work(k)
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0] - before, resident
-    finally:
-        tracemalloc.stop()
 
 
 def model(w: Any, b: Any, x: Any) -> Any:

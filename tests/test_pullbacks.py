@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from growing import growth
 from nested import (
     WAYS,
     X,
@@ -16,7 +17,6 @@ from nested import (
     exact,
     smooth,
 )
-from test_memory import growth
 
 from tape import (
     StaleTensorError,
