@@ -113,8 +113,9 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = N
 
 @handles(np.ravel)
 def ravel(a: Any, order: str = "C") -> Any:
-    """Give the elements as one axis."""
-    return reshape(a, (a.size,), order="F" if order == "F" else "C")
+    """Give the elements as one axis, next to each other in memory: a view only where they are."""
+    flat = reshape(a, (a.size,), order="F" if order == "F" else "C")
+    return flat if flat.size < 2 or flat.strides == (flat.itemsize,) else np.positive(flat)
 
 
 @handles(np.transpose, np.permute_dims)

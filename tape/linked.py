@@ -12,6 +12,12 @@ from tape.wengert import Tape
 from tape.workspace import ARITY, KIND, SCALARS
 
 
+def depends_on_inputs(tape: Tape, slot: int) -> bool:
+    """Tell whether a slot depends on one that requires a gradient."""
+    inputs = [s for s in (*tape.inputs, *tape.cleared) if s <= slot]
+    return bool(inputs) and bool(linked(tape, [slot])[inputs].any())
+
+
 def linked(tape: Tape, roots: list[int]) -> np.ndarray[Any, Any]:
     """Mark the slots, up to the last root, that roots depend on.
 

@@ -509,5 +509,5 @@ def test_programs(machine: type[Machine]) -> None:
 @pytest.mark.parametrize("machine", [Machine, Unwatched])
 def test_many_programs(machine: type[Machine]) -> None:
     """Many longer programs."""
-    many = settings(FEW, max_examples=800, stateful_step_count=30)
+    many = settings(FEW, max_examples=300, stateful_step_count=30)
     run(machine, many)

@@ -223,17 +223,17 @@ class _Work:
         self.roots: list[Tensor] = []
         self.seeds: list[Any] = []
         for number, (t, seed) in enumerate(zip(roots, seeds, strict=True)):
+            if isinstance(t, Variable) and t._state.cleared:
+                raise was_cleared(f"of shape {t.shape}")
+            if isinstance(t, Variable) and not t._state.requires_grad:
+                raise no_gradient(number)
+            t._alive()
             checked = seed_of(t, seed, recorded=create_graph)
-            if not isinstance(t, Variable):
-                t._alive()
+            if isinstance(t, Variable):
+                self.leaves.append((t, np.asarray(checked)))
+            else:
                 self.roots.append(t)
                 self.seeds.append(checked)
-            elif t._state.cleared:
-                raise was_cleared(f"of shape {t.shape}")
-            elif not t._state.requires_grad:
-                raise no_gradient(number)
-            else:
-                self.leaves.append((t, np.asarray(checked)))
         self.tape: Any = None
         if self.roots:
             self._prepare()

@@ -158,12 +158,13 @@ def write(x: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     collect((*args, *kwargs.values()), found)
     if isinstance(x, Variable):
         x._check_write()
-        tape = _tape_for(found)
+        tape = _tape_of_gradients(found)
         if tape is not None:
             _promote(x, tape)
             return apply(function, (x, *args), kwargs)
+        given = mapped(args, array_of)  # before the memory counts as changed: views may be taken again here
         x._state.storage.unshare()
-        result = function(x._state.array, *mapped(args, array_of), **kwargs)
+        result = function(x._state.array, *given, **kwargs)
         for v in x._state.storage.tensors():
             inplace.outdate_views(v)
         return result
@@ -182,6 +183,12 @@ def write(x: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     x.__class__ = stale
     inplace.outdate_views(x)
     return result
+
+
+def _tape_of_gradients(found: list[Tensor]) -> Tape | None:
+    """Give the tape that a write of these is recorded on; None if none of them has a gradient to be lost."""
+    tape = _tape_for(found)
+    return tape if tape is not None and any(t.requires_grad for t in found) else None
 
 
 def _writes(function: Any, args: Any) -> bool:
@@ -217,7 +224,7 @@ def _into(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     mask = rest.pop("where", True) if isinstance(function, np.ufunc) else True
     found: list[Tensor] = []
     collect((*args, *rest.values(), mask), found)
-    if len(targets) == 1 and _tape_for(found) is None:
+    if len(targets) == 1 and _tape_of_gradients(found) is None:
         # NumPy itself writes, so that nothing is computed which `where` leaves out.
         if mask is not True:
             rest["where"] = mask

@@ -15,7 +15,7 @@ from tape.imperative.graph import node_of
 from tape.imperative.hooks import HookHandle
 from tape.imperative.storage import Storage
 from tape.imperative.variable import State, Variable, constant, integral, made
-from tape.linked import linked
+from tape.linked import depends_on_inputs
 from tape.tensor import Tensor
 from tape.transforms import stop_gradient
 from tape.views import watch
@@ -30,8 +30,8 @@ def _requires_grad(self: Tensor) -> bool:
     tape = self._tape
     if self._layout.dtype.kind != "f":
         return False
-    inputs = [slot for slot in (*tape.inputs, *tape.cleared) if slot <= self._slot]
-    return bool(inputs) and bool(linked(tape, [self._slot])[inputs].any())
+    slot = self._slot  # reading it may record more
+    return depends_on_inputs(tape, slot)
 
 
 def _set_requires_grad(self: Tensor, value: bool) -> None:
@@ -142,7 +142,8 @@ def _register_hook(self: Tensor, hook: Callable[[Any], Any]) -> HookHandle:
         raise InvalidBackprop("cannot register a hook on a tensor that doesn't require gradient")
     if isinstance(self, Variable):
         return HookHandle(self._state.hooks, hook)
-    return HookHandle(self._tape.hooks.setdefault(self._slot, {}), hook)
+    slot = self._slot
+    return HookHandle(self._tape.hooks.setdefault(slot, {}), hook)
 
 
 # ---------------------------------------------------------------- leaving the tape

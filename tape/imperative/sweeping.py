@@ -16,7 +16,7 @@ from tape.compiled import CHECKED
 from tape.errors import InvalidBackprop, was_cleared
 from tape.imperative.hooks import hooked
 from tape.layout import Layout
-from tape.linked import linked
+from tape.linked import depends_on_inputs, linked
 from tape.machine import KEEP, adjoint_of
 from tape.sweep import uses
 from tape.tensor import Tensor
@@ -81,12 +81,8 @@ class Pass(Adjoints):
         slots = [s for _, slots in self.slots.values() for s in slots]
         if any(not self.depends(s) for s in (*slots, *(y._slot for y in self.outputs), *self.kept)):
             self.flat = linked(self.tape, [y._slot for y in self.outputs])
-            inputs = list(self.tape.inputs)
             for number, y in enumerate(self.outputs):
-                if (
-                    not self.depends(y._slot)
-                    and not linked(self.tape, [y._slot])[[s for s in inputs if s <= y._slot]].any()
-                ):
+                if not self.depends(y._slot) and not depends_on_inputs(self.tape, y._slot):
                     raise no_gradient(number)
 
     def depends(self, slot: int) -> bool:
@@ -140,7 +136,7 @@ class Pass(Adjoints):
             if any(map(self._flat, slots)) and not any(map(self.depends, slots)):
                 yield v, np.zeros(v.shape, v.dtype)
         for slot, t in self.kept.items():
-            if self._flat(slot):
+            if self._flat(slot) and depends_on_inputs(self.tape, slot):
                 self.gradients[slot] = np.zeros(t.shape, t.dtype)
 
     def _events(self) -> list[tuple[int, int, Any]]:
