@@ -253,7 +253,7 @@ class _Work:
             if tape.held and not tape.pinned:
                 lifetime.relieve(tape)
             # Before anything here refers to the tape: the references to it tell how many handles there are.
-            self.handles = lifetime.live(tape)
+            self.handles = lifetime.live(tape, self.roots)
             lifetime.settle(self.handles)
             roots = [at(tape, t._slot, t._value) for t in self.roots]
             variables, kept = self._wanted(tape)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,12 +49,14 @@ _OTHERS = _others()
 """What `live` counts of a tape without handles: the local variables of its caller, its own, and of the count."""
 
 
-def live(tape: Tape) -> list[Tensor]:
-    """Find all handles of a tape, whose owner is noted as unknown if there may be others."""
+def live(tape: Tape, known: Sequence[Tensor] = ()) -> list[Tensor]:
+    """Find all handles of a tape, of which some are known; it is noted on the tape if there may be others."""
     expected = _count(tape) - _OTHERS
     # By identity: an object may grow older meanwhile, and be met again.
     # Those that had to be searched for among old objects are remembered.
-    found = {id(t): t for reference in tape.old if _is_of(t := reference(), tape)}
+    found = {id(t): t for t in known}
+    if tape.old:
+        found |= {id(t): t for reference in tape.old if _is_of(t := reference(), tape)}
     if len(found) == expected:
         return list(found.values())
     for generation in (0, 1, 2):
@@ -247,6 +249,8 @@ def let_go(tape: Tape, v: Any) -> None:
     """Let a variable be written to: what is left of the pass needs its value no more."""
     state = v._state
     state.attached.pop(tape.serial, None)
+    if not tape.locked:
+        return
     array = state.array
     chain: dict[int, Any] = {}
     while isinstance(array, np.ndarray):
