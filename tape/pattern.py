@@ -35,7 +35,7 @@ def pattern_of(tape: Tape, inputs: list[Tensor], outputs: list[Tensor]) -> Any:
         uses[: sweep.last + 1].fill(-1)
         for y in outputs:
             uses[y._slot] = ALWAYS
-        reach(sweep.machine, sweep.first, sweep.last)
+        reach(sweep.machine, sweep.first, sweep.last, False)
         _pass(sweep, unions)
         parts = []
         for y in outputs:

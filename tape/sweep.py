@@ -107,27 +107,6 @@ def mark(m, first, last):
                 active[e] = ACTIVE
 
 
-@compiled()
-def uses(m, first, last):
-    """Leave active only what a root depends on, and note for each slot the first entry that reads it.
-
-    The last uses in the machine are -1, but for the roots; they become first uses.
-    """
-    active, used = activity_of(m), last_uses(m)
-    for e in range(last, first - 1, -1):
-        if active[e] == 0:
-            continue
-        if used[e] < 0:
-            if active[e] == ACTIVE:
-                active[e] = 0
-            continue
-        if active[e] == ACTIVE:
-            for k in range(operand_count(m, e)):
-                slot = operand(m, e, k)
-                if active[slot] != 0:
-                    used[slot] = e
-
-
 @inlined
 def _operand_active(m, e):
     active = activity_of(m)
@@ -216,8 +195,10 @@ def _array_entry(m, e, row, stop):
 
 # ---------------------------------------------------------------- forwards
 @compiled()
-def reach(m, first, last):
+def reach(m, first, last, earliest):
     """Leave active only what an output depends on (its last use is set), and note the last use of each slot.
+
+    With `earliest` the first use is noted in its place.
 
     Gives the kinds of instruction that are left, a bit for each.
     """
@@ -233,7 +214,7 @@ def reach(m, first, last):
         if active[e] == ACTIVE:
             for k in range(operand_count(m, e)):
                 slot = operand(m, e, k)
-                if active[slot] != 0 and last_use[slot] < 0:
+                if active[slot] != 0 and (earliest or last_use[slot] < 0):
                     last_use[slot] = e
             row = entry(m, e, 0) - SCALARS
             if row >= 0:

@@ -44,7 +44,7 @@ class Tangents(Sweep):
         uses[: self.last + 1].fill(-1)
         for y in self.outputs:
             uses[y._slot] = ALWAYS
-        self.kinds = reach(self.machine, self.first, self.last)
+        self.kinds = reach(self.machine, self.first, self.last, False)
         table.forward.prepare(self.kinds)
         verify(self.tape.samples)
         self.reserve()

@@ -50,7 +50,7 @@ def test_einsum_of_sublists_and_paths(rng: np.random.Generator) -> None:
     for f in (lambda a: np.einsum(a, [30, 1]), lambda a: np.einsum(a, [1, 0])):
         np.testing.assert_array_equal(values(f, [a]), f(a))
     path = ["einsum_path", (1, 2), (0, 1)]
-    f = lambda a, b, c: np.einsum("ij,jk,kl->il", a, b, c, optimize=path)  # noqa: E731
+    f = lambda a, b, c: np.einsum("ij,jk,kl->il", a, b, c, optimize=path)
     np.testing.assert_array_equal(values(f, [a, b, c]), f(a, b, c))
     check(f, [a, b, c], rng)
     square = rng.normal(size=(3, 3))

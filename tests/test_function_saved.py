@@ -38,7 +38,7 @@ def test_a_saved_result() -> None:
             assert type(ctx.y[0]) is type(y)
             return g * y
 
-    f: Any = lambda x: np.sum(Exp.apply(x) * V)  # noqa: E731
+    f: Any = lambda x: np.sum(Exp.apply(x) * V)
     for derivative in (grad, lambda f: lambda x: hvp(f, x, np.ones(5))):
         np.testing.assert_allclose(derivative(f)(X), V * np.exp(X))
     third = grad(lambda x: np.sum(grad(lambda x: np.sum(grad(f)(x)))(x)))(X)
@@ -100,7 +100,7 @@ def unrecordable(save: str) -> Any:
 
 @pytest.mark.parametrize("save", ["saved", "attribute", "nested", "closure"])
 def test_what_cannot_be_computed_again_raises(save: str) -> None:
-    f: Any = lambda x: np.sum(unrecordable(save).apply(x))  # noqa: E731
+    f: Any = lambda x: np.sum(unrecordable(save).apply(x))
     np.testing.assert_allclose(grad(f)(X), 2 * X)
     np.testing.assert_allclose(jvp(f, (X,), (V,))[1], np.sum(2 * X * V))
     what = "what it saved" if save == "saved" else r"ctx\.slope"
@@ -127,7 +127,7 @@ def test_forward_that_gives_another_value_again() -> None:
         def backward(ctx: Any, g: Any) -> Any:
             return g * ctx.weight
 
-    f: Any = lambda x: np.sum(Dropout.apply(x))  # noqa: E731
+    f: Any = lambda x: np.sum(Dropout.apply(x))
     assert set(grad(f)(X)) <= {0.0, 2.0}
     with pytest.raises(InvalidBackprop, match=r"Dropout: forward computed ctx\.weight and gave another value"):
         hvp(f, X, V)
@@ -269,7 +269,7 @@ TWICE = "Once: trying to differentiate twice a function that was marked with @on
 
 
 def test_once_differentiable() -> None:
-    f: Any = lambda x: np.sum(Once.apply(x, 2.0) * V)  # noqa: E731
+    f: Any = lambda x: np.sum(Once.apply(x, 2.0) * V)
     np.testing.assert_allclose(grad(f)(X), 2 * V * np.cos(X))
     for second in (
         lambda: hvp(f, X, V),

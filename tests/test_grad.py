@@ -373,6 +373,6 @@ def test_constraints_and_roots() -> None:
         constraints={"type": "eq", "fun": lambda x: x[0] + x[1] - 1, "jac": grad(lambda x: x[0] + x[1] - 1)},
     )  # fmt: skip
     np.testing.assert_allclose(result.x, 0.5, atol=1e-8)
-    f = lambda x: np.cos(x) - x  # noqa: E731
+    f = lambda x: np.cos(x) - x
     assert scipy.optimize.newton(f, 0.5, fprime=grad(f)) == pytest.approx(0.7390851332151607, abs=1e-14)
     assert scipy.optimize.check_grad(rosenbrock, grad(rosenbrock), np.array([-1.2, 1.0, 0.3])) < 1e-4

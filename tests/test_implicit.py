@@ -85,7 +85,7 @@ def test_methods_for_arrays(method: str) -> None:
      ("newton", None), ("halley", None), ("hybr", None)],
 )  # fmt: skip
 def test_methods_for_numbers(method: Any, bracket: Any) -> None:
-    f = lambda a: root(lambda x: x**3 - a, None if bracket else 1.0, method=method, bracket=bracket)  # noqa: E731
+    f = lambda a: root(lambda x: x**3 - a, None if bracket else 1.0, method=method, bracket=bracket)
     assert f(8.0) == pytest.approx(2.0, abs=1e-10)
     assert grad(f)(8.0) == pytest.approx(1 / 12, rel=1e-10)
 
@@ -93,7 +93,7 @@ def test_methods_for_numbers(method: Any, bracket: Any) -> None:
 @pytest.mark.filterwarnings("ignore:An ill-conditioned matrix")
 @pytest.mark.parametrize("method", ["del2", "iteration", "anderson", "hybr"])
 def test_methods_of_fixed_point(method: str) -> None:
-    f = lambda a: fixed_point(lambda x, a: np.cos(a * x), np.ones(2), a, method=method, tol=1e-12)  # noqa: E731
+    f = lambda a: fixed_point(lambda x, a: np.cos(a * x), np.ones(2), a, method=method, tol=1e-12)
     a = np.array([0.5, 0.9])
     x = f(a)
     np.testing.assert_allclose(x, np.cos(a * x), rtol=1e-10)
@@ -183,7 +183,7 @@ def test_a_pullback_used_twice_and_after_its_inputs_changed() -> None:
 @pytest.mark.parametrize("a", [8.0, 0.7])
 def test_five_derivatives(a: float) -> None:
     f: Callable[[Any], Any] = cube_root
-    g: Callable[[Any], Any] = lambda a: root(lambda x: x**3 - a, 1.0)  # noqa: E731
+    g: Callable[[Any], Any] = lambda a: root(lambda x: x**3 - a, 1.0)
     for order in range(6):
         assert f(a) == pytest.approx(power_derivative(order, a), rel=1e-9)
         assert g(a) == pytest.approx(power_derivative(order, a), rel=1e-9)
@@ -191,7 +191,7 @@ def test_five_derivatives(a: float) -> None:
 
 
 def test_mixtures_of_modes() -> None:
-    forward = lambda f: lambda a: jvp(f, (a,), (1.0,))[1]  # noqa: E731
+    forward = lambda f: lambda a: jvp(f, (a,), (1.0,))[1]
     for outer in (grad, forward):
         for middle in (grad, forward):
             assert outer(middle(cube_root))(8.0) == pytest.approx(power_derivative(2, 8.0), rel=1e-12)
@@ -201,7 +201,7 @@ def test_mixtures_of_modes() -> None:
 
 
 def test_hessian_of_a_function_of_a_root() -> None:
-    loss = lambda b: np.sum(W * solved(b) ** 2)  # noqa: E731
+    loss = lambda b: np.sum(W * solved(b) ** 2)
     h = hessian(loss)(B)
     columns = [gradient(lambda b, k=k: grad(loss)(b)[k], B) for k in range(3)]
     np.testing.assert_allclose(h, np.array(columns), rtol=1e-6, atol=1e-9)
@@ -254,7 +254,7 @@ def cubed(x: Any, a: Any) -> Any:
 
 def closure_forms(a: Any) -> dict[str, Callable[[Any], Any]]:
     """Give one residual in all of the forms in which it may hold a recorded value."""
-    inner = lambda x: x**3 - a  # noqa: E731
+    inner = lambda x: x**3 - a
     table = {"deep": [a]}
     return {
         "lambda": lambda x: x**3 - a,
@@ -270,7 +270,7 @@ def closure_forms(a: Any) -> dict[str, Callable[[Any], Any]]:
 
 @pytest.mark.parametrize("form", list(closure_forms(1.0)))
 def test_closures(form: str) -> None:
-    f = lambda a: root(closure_forms(a)[form], 1.0)  # noqa: E731
+    f = lambda a: root(closure_forms(a)[form], 1.0)
     for order in range(4):
         assert f(8.0) == pytest.approx(power_derivative(order, 8.0), rel=1e-9)
         f = grad(f)
@@ -278,7 +278,7 @@ def test_closures(form: str) -> None:
 
 def test_an_inner_derivative_whose_root_closes_over_an_outer_variable() -> None:
     # d/da d/db (ab)**(1/3) = (ab)**(-2/3) / 9
-    f = lambda a: grad(lambda b: root(lambda x: x**3 - a * b, 1.0))(2.0)  # noqa: E731
+    f = lambda a: grad(lambda b: root(lambda x: x**3 - a * b, 1.0))(2.0)
     assert grad(f)(4.0) == pytest.approx(8.0 ** (-2 / 3) / 9, rel=1e-12)
 
 

@@ -97,7 +97,7 @@ def test_derivatives_of_a_power_at_zero_are_exact(way: Any) -> None:
             f = way(f)
             found.append(f(0.0))
         assert found == [0, 0, 0, 24, 0]
-    f = lambda x: np.sum(x**4)  # noqa: E731
+    f = lambda x: np.sum(x**4)
     for expected in (0, 0, 0, 24, 0):
         f = elementwise_grad(f)
         np.testing.assert_array_equal(f(np.zeros(2)), [expected] * 2)
@@ -106,7 +106,7 @@ def test_derivatives_of_a_power_at_zero_are_exact(way: Any) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_integer_powers(way: Any) -> None:
     for n in range(-3, 6):
-        f: Function = lambda x, n=n: x**n  # noqa: E731
+        f: Function = lambda x, n=n: x**n
         factor = 1.0
         for order in range(1, 5):
             factor *= n - order + 1
@@ -136,7 +136,7 @@ def test_three_levels_that_close_over_each_other() -> None:
         for b in WAYS[:4]:
             for c in WAYS[:4]:
                 # d/dx [x * d/dy (y * d/dz (x * y * z**2))], at z = y, y = x
-                f = lambda x: x * b(lambda y, x=x: y * c(lambda z: x * y * z * z)(y))(x)  # noqa: B023, E731
+                f = lambda x: x * b(lambda y, x=x: y * c(lambda z: x * y * z * z)(y))(x)  # noqa: B023
                 # inner: 2 x y**2; times y: 2 x y**3; by y: 6 x y**2; times x at y = x: 6 x**4
                 assert a(f)(1.5) == pytest.approx(24 * 1.5**3, rel=1e-13)
 
@@ -160,7 +160,7 @@ def test_derivatives_inside_loops_and_branches() -> None:
         """Find the square root of a by steps that take the derivative each time."""
         x = 1.0 + 0.0 * a
         while abs(x * x - a) > 1e-13:
-            f = lambda t: t * t - a  # noqa: E731
+            f = lambda t: t * t - a
             x = x - f(x) / grad(f)(x)
         return x
 

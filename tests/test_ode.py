@@ -62,7 +62,7 @@ def kinetics(y: Any, t: Any, k1: Any, k2: Any, k3: Any) -> Any:
 
 # ---------------------------------------------------------------- values
 def test_plain_values_are_those_of_scipy() -> None:
-    f = lambda y, t, k: [y[1], -k * y[0]]  # noqa: E731
+    f = lambda y, t, k: [y[1], -k * y[0]]
     expected = scipy.integrate.odeint(f, [1.0, 0.0], TIMES, args=(2.0,))
     np.testing.assert_array_equal(odeint(f, [1.0, 0.0], TIMES, 2.0), expected)
     y, info = odeint(f, [1.0, 0.0], TIMES, 2.0, full_output=True, rtol=1e-6)
@@ -98,7 +98,7 @@ def test_recorded_values_are_those_of_scipy(method: Any, t_eval: Any) -> None:
 # ---------------------------------------------------------------- closed forms
 @both
 def test_exponential_decay(adjoint: bool) -> None:
-    f = lambda k: odeint(decay, 2.0, [0.0, 2.0], k, tfirst=True, adjoint=adjoint)[-1, 0]  # noqa: E731
+    f = lambda k: odeint(decay, 2.0, [0.0, 2.0], k, tfirst=True, adjoint=adjoint)[-1, 0]
     e = 2 * np.exp(-2 * 0.7)
     assert grad(f)(0.7) == pytest.approx(-2 * e, rel=3e-7)
     assert jvp(f, (0.7,), (3.0,))[1] == pytest.approx(-6 * e, rel=3e-7)
@@ -125,9 +125,9 @@ def test_second_derivatives_of_logistic_growth(adjoint: bool) -> None:
         h = hessian(lambda x, n=name: w @ grown({**LOGISTIC, n: x}, **small))(LOGISTIC[name])
         expected = hessian(lambda x, n=name: w @ grown_exactly({**LOGISTIC, n: x}))(LOGISTIC[name])
         np.testing.assert_allclose(h, expected, rtol=1e-7, atol=1e-7)
-    f = lambda r, k: w @ grown({**LOGISTIC, "r": r, "K": k}, **small)  # noqa: E731
-    exact = lambda r, k: w @ grown_exactly({**LOGISTIC, "r": r, "K": k})  # noqa: E731
-    forward = lambda f: lambda r, k: jvp(lambda r: f(r, k), (r,), (1.0,))[1]  # noqa: E731
+    f = lambda r, k: w @ grown({**LOGISTIC, "r": r, "K": k}, **small)
+    exact = lambda r, k: w @ grown_exactly({**LOGISTIC, "r": r, "K": k})
+    forward = lambda f: lambda r, k: jvp(lambda r: f(r, k), (r,), (1.0,))[1]
     for outer in (lambda f: grad(f, 1), lambda f: lambda r, k: jvp(lambda k: f(r, k), (k,), (1.0,))[1]):
         expected = grad(grad(exact), 1)(1.3, 2.2)
         assert outer(grad(f))(1.3, 2.2) == pytest.approx(expected, rel=1e-7)
@@ -162,7 +162,7 @@ def test_the_oscillator_and_its_lists() -> None:
     def f(k: Any) -> Any:
         return solve_ivp(oscillator, (0, 2.0), [1.0, 0.0], "DOP853", args=(k,), rtol=1e-11, atol=1e-12).y[0, -1]
 
-    exact = lambda k: np.cos(2 * np.sqrt(k))  # noqa: E731
+    exact = lambda k: np.cos(2 * np.sqrt(k))
     for _ in range(3):
         assert f(4.0) == pytest.approx(exact(4.0), abs=1e-9)
         f, exact = grad(f), grad(exact)
@@ -189,8 +189,8 @@ def test_times_of_solve_ivp(function: Callable[[Any], Any], expected: list[float
 @both
 def test_backwards_in_time_and_repeated_times(adjoint: bool) -> None:
     t = np.array([1.0, 0.5, 0.5, 0.0])
-    f = lambda k, y0: odeint(decay, y0, t, k, tfirst=True, adjoint=adjoint)[:, 0]  # noqa: E731
-    exact = lambda k, y0: y0 * np.exp(-k * (t - 1.0))  # noqa: E731
+    f = lambda k, y0: odeint(decay, y0, t, k, tfirst=True, adjoint=adjoint)[:, 0]
+    exact = lambda k, y0: y0 * np.exp(-k * (t - 1.0))
     y0 = np.array([2.0])
     np.testing.assert_allclose(jacobian_reverse(f)(0.7, y0), jacobian_reverse(exact)(0.7, y0), atol=1e-6)
     np.testing.assert_allclose(jacobian_forward(f, 1)(0.7, y0), jacobian_forward(exact, 1)(0.7, y0), atol=1e-6)
@@ -199,7 +199,7 @@ def test_backwards_in_time_and_repeated_times(adjoint: bool) -> None:
 @both
 def test_a_parameter_that_is_zero_where_the_state_does_not_see_it(adjoint: bool) -> None:
     # The solution is smooth, its derivative by a oscillates: the integrator must control the error of that too.
-    f = lambda a: solve_ivp(  # noqa: E731
+    f = lambda a: solve_ivp(
         lambda t, y, a: -y + a * np.sin(50 * t), (0.0, 1.0), [1.0], args=(a,), rtol=1e-8, atol=1e-10, adjoint=adjoint
     ).y[0, -1]
     expected = (np.sin(50.0) - 50 * np.cos(50.0) + 50 * np.exp(-1.0)) / 2501
@@ -236,7 +236,7 @@ def test_a_published_stiff_problem() -> None:
 def test_stiff_integrators(method: str) -> None:
     # y' = -1000 (y - cos(a t)) - a sin(a t) stays on cos(a t), and integrated backwards blows up.
     def f(a: Any, adjoint: Any = None) -> Any:
-        slope = lambda t, y, a: -1000 * (y - np.cos(a * t)) - a * np.sin(a * t)  # noqa: E731
+        slope = lambda t, y, a: -1000 * (y - np.cos(a * t)) - a * np.sin(a * t)
         return solve_ivp(slope, (0, 1), [1.0], method, args=(a,), rtol=1e-7, atol=1e-9, adjoint=adjoint).y[0, -1]
 
     for found in (grad(f)(2.0), grad(lambda a: f(a, True))(2.0), jvp(f, (2.0,), (1.0,))[1]):
@@ -259,7 +259,7 @@ def test_a_container_of_many_parameters(rng: np.random.Generator) -> None:
     g = grad(loss)(p)
     along = sum(np.sum(g[k] * v[k]) for k in p)
     assert jvp(loss, (p,), (v,))[1] == pytest.approx(along, rel=1e-7)
-    line = lambda s: loss({k: p[k] + s * v[k] for k in p})  # noqa: E731
+    line = lambda s: loss({k: p[k] + s * v[k] for k in p})
     assert along == pytest.approx(float(directional(line, [0.0], 0, 1.0, 1e-2)), rel=1e-6)
     second = grad(grad(lambda s: loss({k: p[k] + s * v[k] for k in p})))(0.0)
     assert second == pytest.approx(float(directional(lambda s: grad(line)(s), [0.0], 0, 1.0, 1e-2)), rel=1e-5)
@@ -274,7 +274,7 @@ def test_float32_is_integrated_in_double_precision() -> None:
 
 
 def test_recorded_values_that_f_closes_over() -> None:
-    f = lambda k: odeint(lambda y, t: -k * y, [2.0], [0.0, 1.0])[-1, 0]  # noqa: E731
+    f = lambda k: odeint(lambda y, t: -k * y, [2.0], [0.0, 1.0])[-1, 0]
     assert grad(f)(0.5) == pytest.approx(-2 * np.exp(-0.5), rel=1e-6)
     assert grad(grad(f))(0.5) == pytest.approx(2 * np.exp(-0.5), rel=1e-6)
 
@@ -303,7 +303,7 @@ def test_arrays_overwritten_before_the_gradient() -> None:
 
 
 def test_an_initial_state_of_recorded_numbers() -> None:
-    f = lambda a: odeint(lambda y, t: [y[1], -y[0]], [a, 2 * a], [0.0, 1.0])[-1, 0]  # noqa: E731
+    f = lambda a: odeint(lambda y, t: [y[1], -y[0]], [a, 2 * a], [0.0, 1.0])[-1, 0]
     assert grad(f)(1.0) == pytest.approx(np.cos(1.0) + 2 * np.sin(1.0), rel=1e-7)
 
 
@@ -314,17 +314,17 @@ def test_options_are_handed_on() -> None:
         calls.append(type(k))
         return np.array([[-k]])
 
-    f = lambda k: solve_ivp(decay, (0, 1), [1.0], "Radau", args=(k,), jac=jac, max_step=0.05, rtol=1e-6).y[0, -1]  # noqa: E731
+    f = lambda k: solve_ivp(decay, (0, 1), [1.0], "Radau", args=(k,), jac=jac, max_step=0.05, rtol=1e-6).y[0, -1]
     assert grad(f)(0.5) == pytest.approx(-np.exp(-0.5), rel=1e-5)
     assert set(calls) == {float}
-    g = lambda k: odeint(decay, [1.0], [0.0, 1.0], k, tfirst=True, Dfun=jac, hmax=0.05, mxstep=2000)[-1, 0]  # noqa: E731
+    g = lambda k: odeint(decay, [1.0], [0.0, 1.0], k, tfirst=True, Dfun=jac, hmax=0.05, mxstep=2000)[-1, 0]
     assert grad(g)(0.5) == pytest.approx(-np.exp(-0.5), rel=1e-6)
 
 
 def test_the_time_of_an_event_by_root() -> None:
     # A ball falls for sqrt(2 h / g): the root of its height in time.
     def landing(h: Any) -> Any:
-        height = lambda t, h: solve_ivp(lambda s, y: [y[1], -9.81 + 0 * s], (0.0, t), [h, 0.0]).y[0, -1]  # noqa: E731
+        height = lambda t, h: solve_ivp(lambda s, y: [y[1], -9.81 + 0 * s], (0.0, t), [h, 0.0]).y[0, -1]
         return root(height, 1.0, h)
 
     assert landing(20.0) == pytest.approx(np.sqrt(40 / 9.81), rel=1e-7)
@@ -333,7 +333,7 @@ def test_the_time_of_an_event_by_root() -> None:
 
 def test_gradients_against_finite_differences() -> None:
     def f(p: Any) -> Any:
-        slope = lambda t, y, p: np.stack([p[0] * y[0] - p[1] * y[0] * y[1], -p[2] * y[1] + p[3] * y[0] * y[1]])  # noqa: E731
+        slope = lambda t, y, p: np.stack([p[0] * y[0] - p[1] * y[0] * y[1], -p[2] * y[1] + p[3] * y[0] * y[1]])
         times = np.linspace(0, 4, 9)
         sol = solve_ivp(slope, (0, 4), [10.0, 5.0], "DOP853", times, args=(p,), rtol=1e-11, atol=1e-11)
         return np.sum(np.log(sol.y))
@@ -343,7 +343,7 @@ def test_gradients_against_finite_differences() -> None:
 
 
 def test_functions_that_depend_on_nothing() -> None:
-    f = lambda k: odeint(lambda y, t, k: np.ones(1), [1.0], [0.0, 2.0], k)[-1, 0]  # noqa: E731
+    f = lambda k: odeint(lambda y, t, k: np.ones(1), [1.0], [0.0, 2.0], k)[-1, 0]
     assert grad(f)(1.0) == 0.0
     assert jvp(f, (1.0,), (1.0,)) == (pytest.approx(3.0), 0.0)
     assert grad(lambda k: np.sum(odeint(decay, [1.0], [0.0], k, tfirst=True)))(1.0) == 0.0
@@ -367,7 +367,7 @@ def test_an_integrator_that_fails() -> None:
 
 
 def test_what_has_no_derivative() -> None:
-    event = lambda t, y, k: y[0] - 0.5  # noqa: E731
+    event = lambda t, y, k: y[0] - 0.5
     for options in ({"events": event}, {"dense_output": True}):
         with pytest.raises(UnsupportedError, match=f"{next(iter(options))} of solve_ivp cannot be differentiated"):
             grad(lambda k, o=options: solve_ivp(decay, (0, 1), [1.0], args=(k,), **o).y[0, -1])(1.0)

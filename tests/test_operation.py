@@ -122,7 +122,7 @@ def test_broadcasting_is_undone(Op: Any) -> None:
 
 @OPERATIONS
 def test_it_is_differentiated_once(Op: Any) -> None:
-    f: Any = lambda x: np.sum(Op.apply(x, 2.0) * V)  # noqa: E731
+    f: Any = lambda x: np.sum(Op.apply(x, 2.0) * V)
     message = f"{Op.__name__}: trying to differentiate twice an Operation, .* write a Function instead"
     for second in (
         lambda: hvp(f, X, V),

@@ -63,7 +63,7 @@ def test_value_and_gradient(method: str, start: Any) -> None:
 @pytest.mark.parametrize("method", SECOND)
 def test_hessian(method: str) -> None:
     if method == "dogleg":  # for convex functions only
-        f = lambda x: np.sum(np.cosh(x - 1.0)) + np.sum((x[1:] - x[:-1]) ** 2)  # noqa: E731
+        f = lambda x: np.sum(np.cosh(x - 1.0)) + np.sum((x[1:] - x[:-1]) ** 2)
         solved(minimize(value_and_grad(f), START, jac=True, hess=hessian(f), method=method))
         return
     solved(minimize(value_and_grad(rosen), START, jac=True, hess=hessian(rosen), method=method))
@@ -91,7 +91,7 @@ def test_further_arguments(method: str) -> None:
 
 def test_a_number_as_start() -> None:
     """scipy makes an array of one element of it."""
-    f = lambda x: np.sum((x - 3.0) ** 4 + x**2)  # noqa: E731
+    f = lambda x: np.sum((x - 3.0) ** 4 + x**2)
     for start in (1.0, 1, np.float64(1.0), [1], np.array(1.0)):
         found = minimize(value_and_grad(f), start, jac=True, hess=hessian(f), method="trust-exact")
         assert found.x.shape == (1,)
@@ -134,7 +134,7 @@ def weighted(function: Any) -> Any:
 
 
 def test_nonlinear_constraints() -> None:
-    f = lambda x: (x[0] - 2.0) ** 2 + 3.0 * (x[1] + 1.0) ** 2  # noqa: E731
+    f = lambda x: (x[0] - 2.0) ** 2 + 3.0 * (x[1] + 1.0) ** 2
     plain = [{"type": "eq", "fun": lambda x: circle(x)[0] - 1}, {"type": "ineq", "fun": lambda x: -circle(x)[1]}]
     expected = minimize(f, [0.5, 0.5], method="SLSQP", options={"ftol": 1e-14}, constraints=plain)
     for hess in (weighted(circle), scipy.optimize.BFGS()):
@@ -214,7 +214,7 @@ def test_curve_fit() -> None:
     found, _ = curve_fit(decay, T, DATA, p0=[1, 1, 0], jac=lambda t, *p: np.stack(columns(t, *map(float, p)), axis=-1))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     # The covariance is the inverse of the Hessian of the squares, up to second derivatives times residuals.
-    residuals = lambda p: decay(T, *p) - DATA  # noqa: E731
+    residuals = lambda p: decay(T, *p) - DATA
     h = hessian(lambda p: 0.5 * np.sum(residuals(p) ** 2))(found)
     np.testing.assert_allclose(np.linalg.inv(h) * np.sum(residuals(found) ** 2) / 27, covariance, rtol=0.05)
 
@@ -232,7 +232,7 @@ def test_roots(method: str) -> None:
     # Unlike the minimisers, scipy hands whole numbers on as they are.
     with pytest.raises(InputError, match=r"argument 0 is an array of int64.* `x.astype\(float\)`"):
         root(equations, [0, 0], jac=jacobian(equations), method=method)
-    both = lambda x: (equations(x), jacobian(equations)(x))  # noqa: E731
+    both = lambda x: (equations(x), jacobian(equations)(x))
     solved(root(both, [0.0, 0.0], jac=True, method=method), [0.8411639, 0.1588361])
 
 
@@ -260,7 +260,7 @@ def test_hessian_of_log_sum_exp() -> None:
     x = np.array([0.5, -1.0, 2.0, 700.0, 699.0])
     p = softmax(x)
     expected = np.diag(p) - np.outer(p, p)
-    by_hand = lambda x: np.max(x) + np.log(np.sum(np.exp(x - np.max(x))))  # noqa: E731
+    by_hand = lambda x: np.max(x) + np.log(np.sum(np.exp(x - np.max(x))))
     for f in (logsumexp, by_hand, lambda x: functools.reduce(np.logaddexp, x)):
         np.testing.assert_allclose(grad(f)(x), p, rtol=1e-12, atol=1e-15)
         np.testing.assert_allclose(hessian(f)(x), expected, rtol=1e-12, atol=1e-15)

@@ -163,8 +163,8 @@ def test_second_derivatives_of_determinants() -> None:
     rule = next(op for op in OPS if op.name == "det").pullback(0)  # type: ignore[attr-defined]
     for a in (np.zeros((3, 3)), np.ones((3, 3)), np.diag([1.0, 0.0, 0.0]), np.diag([1.0, 1.0, 0.0]), np.eye(3)):
         weight = np.arange(9.0).reshape(3, 3)
-        f = lambda a, w=weight: np.sum(w * rule(np.ones(()), None, a))  # noqa: E731
-        exact = lambda a, w=weight: sum(  # noqa: E731
+        f = lambda a, w=weight: np.sum(w * rule(np.ones(()), None, a))
+        exact = lambda a, w=weight: sum(
             w[i, j] * (-1) ** (i + j) * np.linalg.det(np.delete(np.delete(a, i, 0), j, 1))
             for i in range(3)
             for j in range(3)

@@ -18,7 +18,7 @@ from tape.imperative.hooks import hooked
 from tape.layout import Layout
 from tape.linked import depends_on_inputs, linked
 from tape.machine import KEEP, adjoint_of
-from tape.sweep import uses
+from tape.sweep import reach
 from tape.tensor import Tensor
 from tape.wengert import Tape
 from tape.workspace import SMALL
@@ -72,7 +72,7 @@ class Pass(Adjoints):
         for y in self.outputs:
             if y._slot >= first and self.active[y._slot]:
                 self.used[y._slot] = y._slot
-        uses(self.machine, first, last)
+        reach(self.machine, first, last, True)
         for t in cleared:
             if self.used[t._slot] >= 0:
                 raise was_cleared(f"of shape {t._layout.shape}")
